@@ -1,0 +1,115 @@
+"""The networks of the papers, each traceable by torch.fx: no checks and no branches in `forward`.
+
+Inputs are in network units ((B, C, H, W) in [0, 1], or normalised vectors); turning observations into these is the
+agent's business.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class CenteredLinear(nn.Module):
+    """A linear layer whose outputs always sum to zero: the advantages of a dueling head, A − mean(A).
+
+    Centring is part of the weight, computed on the fly. So interval bounds of the outputs are bounds of the centred
+    advantages, and nothing ever has to rewrite a parameter (the authors' code does so before every loss).
+    """
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.linear = nn.Linear(in_features, out_features)
+
+    def as_linear(self) -> tuple[Tensor, Tensor]:
+        """The weight (out, in) and bias (out,) in effect."""
+        weight, bias = self.linear.weight, self.linear.bias
+        return weight - weight.mean(0, keepdim=True), bias - bias.mean()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, in) → (B, out)."""
+        weight, bias = self.as_linear()
+        return F.linear(x, weight, bias)
+
+
+class NatureDueling(nn.Module):
+    """The dueling network of the Atari DQN agents: Q = V + A − mean(A), for 84×84 frames."""
+
+    def __init__(self, actions: int, channels: int = 1) -> None:
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(channels, 32, 8, stride=4), nn.ReLU(),
+            nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(),
+            nn.Conv2d(64, 64, 3), nn.ReLU(),
+            nn.Flatten(),
+        )  # fmt: skip
+        self.advantage = nn.Sequential(nn.Linear(3136, 512), nn.ReLU(), CenteredLinear(512, actions))
+        self.value = nn.Sequential(nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, 84, 84) → (B, A)."""
+        features = self.features(x)
+        return self.value(features) + self.advantage(features)
+
+
+class AtariActorCritic(nn.Module):
+    """The A3C network: four convolutions with max-pooling, 512 units, one joint output for 80×80 frames."""
+
+    def __init__(self, actions: int, channels: int = 1) -> None:
+        super().__init__()
+        self.model = nn.Sequential(
+            nn.Conv2d(channels, 32, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(),
+            nn.Conv2d(32, 32, 5, padding=1), nn.MaxPool2d(2), nn.ReLU(),
+            nn.Conv2d(32, 64, 4, padding=1), nn.MaxPool2d(2), nn.ReLU(),
+            nn.Conv2d(64, 64, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(),
+            nn.Flatten(), nn.Linear(1024, 512), nn.ReLU(),
+            nn.Linear(512, 1 + actions),
+        )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, 80, 80) → (B, 1 + A): the state's value, then the logits."""
+        return self.model(x)  # type: ignore[no-any-return]
+
+
+class ResidualBlock(nn.Module):
+    """x + conv(relu(conv(relu(x))))."""
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.branch = nn.Sequential(
+            nn.ReLU(), nn.Conv2d(channels, channels, 3, padding=1),
+            nn.ReLU(), nn.Conv2d(channels, channels, 3, padding=1),
+        )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) → (B, C, H, W)."""
+        return x + self.branch(x)
+
+
+class ImpalaResNet(nn.Module):
+    """The IMPALA network of the ProcGen agents, for 64×64×3 frames."""
+
+    def __init__(self, actions: int = 15) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        for before, after in pairwise([3, 16, 32, 32]):
+            layers += [nn.Conv2d(before, after, 3, padding=1), nn.MaxPool2d(3, stride=2, padding=1)]
+            layers += [ResidualBlock(after), ResidualBlock(after)]
+        layers += [nn.Flatten(), nn.ReLU(), nn.Linear(2048, 256), nn.ReLU()]
+        self.trunk = nn.Sequential(*layers)
+        self.head = nn.Linear(256, actions + 1)
+        nn.init.orthogonal_(self.head.weight, gain=0.01)
+        nn.init.zeros_(self.head.bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, 3, 64, 64) → (B, A + 1): the logits, then the state's value."""
+        return self.head(self.trunk(x))  # type: ignore[no-any-return]
+
+
+def mlp(sizes: Sequence[int], activation: type[nn.Module] = nn.Tanh) -> nn.Sequential:
+    """A plain network sizes[0] → … → sizes[-1] with an activation between its linear layers."""
+    layers: list[nn.Module] = []
+    for before, after in pairwise(sizes):
+        layers += [nn.Linear(before, after), activation()]
+    return nn.Sequential(*layers[:-1])

@@ -1,0 +1,232 @@
+"""Layers that are affine in what changes: each has the interval rule and the backward rule side by side.
+
+The interval rule moves a centre by W and a radius by |W|. The backward rule takes rows (B, K, *out), linear forms of
+the output, to rows (B, K, *in) and constants (B, K), so that rows·y = rows'·x + constant exactly. A leading 1 instead
+of B means "the same for every sample".
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from radial.bounds.interval import Interval
+
+Backward = tuple[list[Tensor], Tensor | None]
+
+
+class Op(Protocol):
+    """One layer as the bounds see it."""
+
+    affine: bool  # the backward rule is an equality
+    separable: bool  # each output element sees one input element, so boxes stay exact boxes
+    terms: int  # roundings behind one output element in a forward pass
+    spread: int  # terms behind one element of the transposed layer
+
+    def interval(self, *x: Interval) -> Interval:
+        """The image box of boxes."""
+
+    def backward(self, rows: Tensor, *x: Interval) -> Backward:
+        """Rows of the output to rows of each input and constants, never more than the original."""
+
+    def magnitude(self, *x: Tensor) -> Tensor:
+        """Σ|terms| of what is added up when the inputs are at most x in absolute value."""
+
+    def inference(self, *x: Tensor) -> Tensor:
+        """The same for the network's own forward pass."""
+
+
+class Affine:
+    """What the affine layers share: the error of the network's forward pass scales as our own."""
+
+    affine = True
+    separable = False
+    terms = 0
+    spread = 0
+
+    def magnitude(self, *x: Tensor) -> Tensor:  # noqa: D102
+        raise NotImplementedError
+
+    def inference(self, *x: Tensor) -> Tensor:  # noqa: D102
+        return self.magnitude(*x)
+
+
+class Dense(Affine):
+    """y = W·x + b over the last axis: Linear, matmul with a constant, and any module with `as_linear()`."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        self.weight, self.bias = weight, bias  # (out, in), (out,)
+        self.terms, self.spread = weight.shape[1] + 1, weight.shape[0]
+
+    def interval(self, *x: Interval) -> Interval:  # noqa: D102
+        return Interval(F.linear(x[0].center, self.weight, self.bias), F.linear(x[0].radius, self.weight.abs()))
+
+    def backward(self, rows: Tensor, *x: Interval) -> Backward:  # noqa: D102
+        constant = None if self.bias is None else _per_row(rows * self.bias)
+        return [rows @ self.weight], constant
+
+    def magnitude(self, *x: Tensor) -> Tensor:  # noqa: D102
+        return F.linear(x[0], self.weight.abs(), None if self.bias is None else self.bias.abs())
+
+
+class Convolution(Affine):
+    """Conv1d and Conv2d with stride, zero padding, dilation and groups."""
+
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        stride: Sequence[int],
+        padding: Sequence[int],
+        dilation: Sequence[int],
+        groups: int,
+    ) -> None:
+        self.weight, self.bias = weight, bias  # (out, in/groups, *kernel), (out,)
+        self.stride, self.padding, self.dilation, self.groups = list(stride), list(padding), list(dilation), groups
+        self.convolve, self.transpose = (
+            (F.conv1d, F.conv_transpose1d) if weight.ndim == 3 else (F.conv2d, F.conv_transpose2d)
+        )
+        self.terms = weight[0].numel() + 1
+        self.spread = weight.shape[0] // groups * weight[0, 0].numel()
+
+    def _apply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return self.convolve(x, weight, bias, self.stride, self.padding, self.dilation, self.groups)
+
+    def interval(self, *x: Interval) -> Interval:  # noqa: D102
+        weight, center, radius = (_fast_layout(tensor) for tensor in (self.weight, x[0].center, x[0].radius))
+        return Interval(self._apply(center, weight, self.bias), self._apply(radius, weight.abs(), None))
+
+    def backward(self, rows: Tensor, *x: Interval) -> Backward:  # noqa: D102
+        # A stride may leave the last rows of the input untouched; the transpose must be told that they exist.
+        missing = [
+            size - ((out - 1) * stride - 2 * padding + dilation * (kernel - 1) + 1)
+            for size, out, stride, padding, dilation, kernel in zip(
+                x[0].shape[1:], rows.shape[3:], self.stride, self.padding, self.dilation, self.weight.shape[2:],
+                strict=True,
+            )
+        ]  # fmt: skip
+        flat = self.transpose(
+            rows.flatten(0, 1), self.weight, None, self.stride, self.padding, missing, self.groups, self.dilation
+        )
+        constant = None
+        if self.bias is not None:
+            constant = rows.flatten(3).sum(3) @ self.bias
+        return [flat.view(*rows.shape[:2], *flat.shape[1:])], constant
+
+    def magnitude(self, *x: Tensor) -> Tensor:  # noqa: D102
+        return self._apply(x[0], self.weight.abs(), None if self.bias is None else self.bias.abs())
+
+
+class Scale(Affine):
+    """y = factor·x + shift, elementwise with broadcasting: constants, normalisation, BatchNorm in eval mode."""
+
+    separable = True
+
+    def __init__(self, factor: Tensor, shift: Tensor, shift_terms: Tensor | None = None, terms: int = 4) -> None:
+        # factor and shift broadcast to (B, *out). shift_terms is Σ|terms| of a shift that was itself a difference.
+        self.factor, self.shift = factor, shift
+        self.shift_terms = shift.abs() if shift_terms is None else shift_terms
+        self.terms, self.spread = terms, 1
+
+    def interval(self, *x: Interval) -> Interval:  # noqa: D102
+        center = x[0].center * self.factor + self.shift
+        return Interval(center, (x[0].radius * self.factor.abs()).expand(-1, *center.shape[1:]))
+
+    def backward(self, rows: Tensor, *x: Interval) -> Backward:  # noqa: D102
+        return [_sum_to(rows * _beside_rows(self.factor, rows), x[0].shape)], _per_row(
+            rows * _beside_rows(self.shift, rows)
+        )
+
+    def magnitude(self, *x: Tensor) -> Tensor:  # noqa: D102
+        return x[0] * self.factor.abs() + self.shift_terms
+
+
+class Combine(Affine):
+    """y = x₁ + sign·x₂ of two branches that both depend on the input (residual connections, value + advantage)."""
+
+    terms, spread = 1, 1
+
+    def __init__(self, sign: float) -> None:
+        self.sign = sign
+
+    def interval(self, *x: Interval) -> Interval:  # noqa: D102
+        center = x[0].center + self.sign * x[1].center
+        return Interval(center, (x[0].radius + x[1].radius).expand(-1, *center.shape[1:]))
+
+    def backward(self, rows: Tensor, *x: Interval) -> Backward:  # noqa: D102
+        return [_sum_to(rows, x[0].shape), _sum_to(self.sign * rows, x[1].shape)], None
+
+    def magnitude(self, *x: Tensor) -> Tensor:  # noqa: D102
+        return x[0] + x[1]
+
+
+class Positive(Affine):
+    """A linear map with weights ≥ 0 and no bias, given as a function: reshapes, slices, sums, averages.
+
+    apply  acts on (n, *in) for any n and keeps the batch axis first and apart
+    terms  how many inputs one output adds up; 0 for maps that only move elements, which are exact
+    """
+
+    def __init__(self, apply: Callable[[Tensor], Tensor], terms: int = 0) -> None:
+        self.apply, self.terms, self.spread = apply, terms, terms
+        self.separable = terms == 0
+
+    def interval(self, *x: Interval) -> Interval:  # noqa: D102
+        return Interval(self.apply(x[0].center), self.apply(x[0].radius))
+
+    def backward(self, rows: Tensor, *x: Interval) -> Backward:  # noqa: D102
+        with_graph = torch.is_grad_enabled()
+        with torch.enable_grad():
+            # The transpose of a linear map is its vector-Jacobian product, at any point.
+            probe = rows.new_zeros((rows.shape[0] * rows.shape[1], *x[0].shape), requires_grad=True)
+            (flat,) = torch.autograd.grad(self.apply(probe), probe, rows.flatten(0, 1), create_graph=with_graph)
+        return [flat.view(*rows.shape[:2], *x[0].shape)], None
+
+    def magnitude(self, *x: Tensor) -> Tensor:  # noqa: D102
+        return self.apply(x[0])
+
+
+class Concatenate(Affine):
+    """Branches side by side along an axis (counted with the batch axis, never the batch axis itself)."""
+
+    separable = True
+
+    def __init__(self, dim: int) -> None:
+        self.dim = dim
+
+    def interval(self, *x: Interval) -> Interval:  # noqa: D102
+        batch = max(part.radius.shape[0] for part in x)
+        radii = [part.radius.expand(batch, *part.shape) for part in x]
+        return Interval(torch.cat([part.center for part in x], self.dim), torch.cat(radii, self.dim))
+
+    def backward(self, rows: Tensor, *x: Interval) -> Backward:  # noqa: D102
+        return list(rows.split([part.center.shape[self.dim] for part in x], dim=self.dim + 1)), None
+
+    def magnitude(self, *x: Tensor) -> Tensor:  # noqa: D102
+        return torch.cat(x, self.dim)
+
+
+def _fast_layout(images: Tensor) -> Tensor:
+    """On a CPU, convolutions run faster on channels-last tensors and keep that layout for the next layer."""
+    if images.ndim != 4 or images.device.type != "cpu":
+        return images
+    return images.to(memory_format=torch.channels_last)
+
+
+def _per_row(products: Tensor) -> Tensor:
+    """Sum everything but batch and row: (B, K, *out) → (B, K)."""
+    return products.flatten(2).sum(2)
+
+
+def _beside_rows(constant: Tensor, rows: Tensor) -> Tensor:
+    """A constant broadcastable to (B, *out) made broadcastable to (B, K, *out)."""
+    return constant.unsqueeze(1) if constant.ndim == rows.ndim - 1 else constant
+
+
+def _sum_to(rows: Tensor, shape: torch.Size) -> Tensor:
+    """Undo the broadcasting of an input of this shape: (B, K, *out) → (B, K, *shape)."""
+    stretched = [axis for axis, size in enumerate(shape, start=2) if size == 1 and rows.shape[axis] != 1]
+    return rows.sum(stretched, keepdim=True) if stretched else rows
+

@@ -1,0 +1,58 @@
+"""From bounds to a verdict. A certificate needs finite, ordered bounds and a strict inequality; everything else is unknown."""
+
+import warnings
+
+import torch
+from torch import Tensor, nn
+
+from radial.bounds.methods import BoundMethod, crown_ibp, is_ours, method, sound
+from radial.core.ball import Ball
+from radial.core.data import BadInput, Bounds, Verdict
+
+
+def certify_action(network: nn.Module, ball: Ball, bound: BoundMethod | str = crown_ibp) -> list[Verdict]:
+    """Does the greedy action of each row stay the same over its whole ball?
+
+    network  scores (B, A), the action is the largest        ball  center (B, *obs)
+    bound    a name or a method; ours are always run in their sound form, a method of your own is taken at its word
+    returns  one `Verdict` per row, `CERTIFIED` or `UNKNOWN`
+
+    Certified: for every x in the ball and every way floating point may add up the network, score(action) > score(other).
+    An exception while bounding is reported as a warning and its rows are unknown.
+    """
+    chosen = method(bound)
+    chosen = sound(chosen) if is_ours(chosen) else chosen
+    with torch.no_grad():
+        if ball.center.shape[0] == 0:
+            return []
+        scores = network(ball.center)
+        if scores.ndim != 2 or scores.shape[1] < 2:
+            raise BadInput(f"network must return scores (B, A) with A ≥ 2, got shape {tuple(scores.shape)}")
+        rows = margins(scores)
+        try:
+            bounds = chosen(network, ball, rows)
+        except BadInput:
+            raise  # the question was wrong; there is nothing to be unsure about
+        except Exception as error:  # noqa: BLE001  whatever went wrong, it did not prove anything
+            warnings.warn(f"no certificate: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
+            return [Verdict.UNKNOWN] * ball.center.shape[0]
+        proven = strictly_positive(bounds, rows.shape[:2]) & torch.isfinite(scores).all(1)
+    return [Verdict.CERTIFIED if yes else Verdict.UNKNOWN for yes in proven.tolist()]
+
+
+def margins(scores: Tensor) -> Tensor:
+    """Rows e_greedy − e_other for each other action: (B, A) → (B, A − 1, A)."""
+    batch, actions = scores.shape
+    greedy = scores.argmax(1)
+    eye = torch.eye(actions, dtype=scores.dtype, device=scores.device)
+    others = torch.arange(actions - 1, device=scores.device).expand(batch, -1)
+    others = others + (others >= greedy.unsqueeze(1))
+    return eye[greedy].unsqueeze(1) - eye[others]
+
+
+def strictly_positive(bounds: Bounds, shape: tuple[int, ...] | torch.Size) -> Tensor:
+    """Rows whose every form is proven > 0, (B,) bool. NaN, inf, crossed or misshapen bounds prove nothing."""
+    if bounds.lower.shape != torch.Size(shape):
+        return torch.zeros(shape[0], dtype=torch.bool, device=bounds.lower.device)
+    proper = torch.isfinite(bounds.lower) & torch.isfinite(bounds.upper) & (bounds.lower <= bounds.upper)
+    return (proper & (bounds.lower > 0)).all(1)

@@ -1,0 +1,279 @@
+"""Reading a network: torch.fx traces it, and every step becomes a node with a bound rule or an error that names it.
+
+Nothing is ever skipped. What does not depend on the input (weights, shapes, constants) is computed as the network
+itself would compute it; what does must have a rule in `layers`.
+"""
+
+import weakref
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, fx, nn
+
+from radial.bounds import layers
+from radial.bounds.affine import Op
+from radial.bounds.functions import function_op
+from radial.bounds.interval import Interval
+from radial.bounds.layers import UnsupportedLayer
+from radial.bounds.rounding import Rounding
+from radial.core.ball import Ball
+from radial.core.data import BadInput
+
+@dataclass(eq=False)
+class Node:
+    """A value of the network that depends on the input: where it comes from and what it can be."""
+
+    name: str
+    op: Op | None  # None: the input itself
+    inputs: list["Node"]
+    interval: Interval
+    error: Tensor | None  # (B, *shape), float64: how far floating point may move it; None in the fast form
+    affine: bool  # an affine function of the network's input
+    boxed: bool  # for p = ∞: each element is a function of one input element, so products of intervals are exact
+    exact: bool  # for p = ∞: the interval cannot be improved
+
+    @property
+    def shape(self) -> torch.Size:
+        """(B, *shape)."""
+        return self.interval.center.shape
+
+
+@dataclass(eq=False)
+class Program:
+    """The network as the list of its nodes in the order of computation, with an interval at each."""
+
+    ball: Ball
+    rounding: Rounding | None
+    nodes: list[Node] = field(default_factory=list)
+    output: Node = field(init=False)  # what the network returns
+
+    def add_input(self) -> Node:
+        """The ball itself as the first node."""
+        if self.ball.clipped:
+            box = self.ball.box()
+            interval = Interval.between(box.lower, box.upper)
+        else:
+            interval = Interval(self.ball.center, self.ball.budget())
+        error = None
+        if self.rounding is not None:
+            error = self.rounding.input_error(interval.magnitude)
+            interval = Interval(interval.center, interval.radius + error)
+        is_box = self.ball.p == torch.inf
+        node = Node("input", None, [], interval, error, affine=True, boxed=is_box, exact=is_box)
+        self.nodes.append(node)
+        return node
+
+    def add(self, name: str, op: Op, inputs: list[Node]) -> Node:
+        """The image of nodes under an operator, widened by what rounding may do to it."""
+        interval = op.interval(*(node.interval for node in inputs))
+        error = None
+        if self.rounding is not None:
+            sizes = [node.interval.magnitude + self.rounding.smallest_input for node in inputs]
+            error = self.rounding.error(op.terms, op.spread, op.inference(*sizes), op.magnitude(*sizes))
+            interval = Interval(interval.center, interval.radius + error)
+        boxed = all(node.boxed for node in inputs)
+        node = Node(
+            name,
+            op,
+            inputs,
+            interval,
+            error,
+            affine=op.affine and all(node.affine for node in inputs),
+            boxed=boxed and op.separable,
+            exact=boxed and op.affine and len(inputs) == 1,
+        )
+        self.nodes.append(node)
+        return node
+
+
+Tighten = Callable[[Program, Node], None]
+
+
+def build(network: nn.Module, ball: Ball, rounding: Rounding | None, tighten: Tighten) -> Program:
+    """Interpret the traced network on intervals.
+
+    tighten  called on each node that a nonlinear layer is about to use, and on the output; it may replace the interval
+    """
+    network = getattr(network, "_orig_mod", network)  # torch.compile's wrapper computes what it wraps
+    traced = trace(network, fresh=rounding is not None)
+    program = Program(ball, rounding)
+    values: dict[fx.Node, Any] = {}
+    for step in traced.steps:
+        result = _evaluate(step, values, network, traced, program, tighten)
+        values[step.node] = result
+    if not isinstance(result, Node):
+        kind = "a constant" if isinstance(result, (Tensor, int, float)) else f"a {type(result).__name__}"
+        raise BadInput(f"network must return one tensor that depends on its input, got {kind}")
+    tighten(program, result)
+    program.output = result
+    return program
+
+
+def _evaluate(
+    step: "Step",
+    values: dict[fx.Node, Any],
+    network: nn.Module,
+    traced: "Trace",
+    program: Program,
+    tighten: Tighten,
+) -> Any:
+    node = step.node
+    if step.rule is not None and isinstance(values[node.args[0]], Node):  # type: ignore[index]
+        x = values[node.args[0]]  # type: ignore[index]
+        context = layers.Context(node, network, x, program.rounding is not None)
+        return _apply(layers.Applied(step.rule(context, step.layer), [x]), node, program, tighten)
+    args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda used: values[used])
+    if node.op == "output":
+        return args[0]
+    if node.op == "placeholder":
+        return _input(node, args, program)
+    if node.op == "get_attr":
+        target = str(node.target)
+        return traced.constants[target] if target in traced.constants else _attribute(network, target)
+    sets = [value for value in _leaves((args, kwargs)) if isinstance(value, Node)]
+    if not sets:
+        return _compute(node, step.layer, args, kwargs)
+    context = layers.Context(node, network, sets[0], program.rounding is not None)
+    if step.layer is not None:
+        context.refuse(f"{type(step.layer).__name__} called with more than one input")
+    return _apply(function_op(context, args, kwargs), node, program, tighten)
+
+
+def _apply(built: Any, node: fx.Node, program: Program, tighten: Tighten) -> Any:
+    if not isinstance(built, layers.Applied):
+        return built  # the answer to a question about shapes
+    if not built.op.affine:
+        for used in built.inputs:
+            tighten(program, used)
+    return program.add(node.name, built.op, built.inputs)
+
+
+def _input(node: fx.Node, default: tuple[Any, ...], program: Program) -> Any:
+    if not program.nodes:
+        return program.add_input()
+    if not default:
+        raise BadInput(f"network must take one input, but forward also asks for '{node.target}'")
+    return default[0]
+
+
+def _compute(node: fx.Node, layer: nn.Module | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Weights, shapes, constants: whatever does not depend on the input, as the network would compute it."""
+    if layer is not None:
+        return layer(*args, **kwargs)
+    if node.op == "call_method":
+        return getattr(args[0], str(node.target))(*args[1:], **kwargs)
+    return node.target(*args, **kwargs)  # type: ignore[operator]
+
+
+def _leaves(value: Any) -> Iterator[Any]:
+    if isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _leaves(part)
+    elif isinstance(value, dict):
+        for part in value.values():
+            yield from _leaves(part)
+    else:
+        yield value
+
+
+def _attribute(module: nn.Module, path: str) -> Any:
+    *parents, name = path.split(".")
+    return getattr(module.get_submodule(".".join(parents)), name)
+
+
+# --------------------------------------------------------------------------------------------------------- tracing
+
+
+class _Tracer(fx.Tracer):
+    """fx's tracer, which stops at every module that has a rule and writes nothing into the network."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.constants: dict[str, Tensor] = {}
+
+    def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
+        return layers.has_rule(m) or super().is_leaf_module(m, module_qualified_name)
+
+    def create_arg(self, a: Any) -> Any:
+        # fx would store a tensor made in forward as an attribute of the network.
+        if isinstance(a, Tensor) and not isinstance(a, nn.Parameter) and not self._is_buffer(a):
+            name = f"_constant_{len(self.constants)}"
+            self.constants[name] = a
+            return self.create_node("get_attr", name, (), {})
+        return super().create_arg(a)
+
+    def _is_buffer(self, a: Tensor) -> bool:
+        return any(a is buffer for buffer in self.root.buffers())
+
+
+class Step(NamedTuple):
+    """One line of the traced forward, with its module and that module's rule."""
+
+    node: fx.Node
+    layer: nn.Module | None
+    rule: layers.Rule | None  # for a module called with one positional argument
+
+
+class Trace(NamedTuple):
+    """The traced forward, and the tensors it makes."""
+
+    steps: list[Step]
+    constants: dict[str, Tensor]
+
+
+_TRACES: "weakref.WeakKeyDictionary[nn.Module, tuple[object, Trace]]" = weakref.WeakKeyDictionary()
+
+
+def trace(network: nn.Module, fresh: bool = False) -> Trace:
+    """The network's forward as a list of steps.
+
+    The fast form reuses the last trace while modules and their plain attributes are unchanged; `fresh` never does.
+    """
+    fingerprint = _fingerprint(network)
+    if not fresh and network in _TRACES and _TRACES[network][0] == fingerprint:
+        return _TRACES[network][1]
+    tracer = _Tracer()
+    try:
+        graph = tracer.trace(network)
+    except fx.proxy.TraceError as error:
+        raise UnsupportedLayer(
+            f"the forward of {type(network).__name__} has control flow that depends on its input "
+            f"(an if, a loop or an assert on the tensor or its shape), which no bound can follow: {_line(error)}"
+        ) from error
+    except Exception as error:
+        raise UnsupportedLayer(f"torch.fx cannot trace {type(network).__name__}: {_line(error)}") from error
+    steps = []
+    for node in graph.nodes:
+        layer = network.get_submodule(str(node.target)) if node.op == "call_module" else None
+        simple = layer is not None and len(node.args) == 1 and not node.kwargs
+        steps.append(Step(node, layer, layers.rule_for(layer) if simple and layer is not None else None))
+    result = Trace(steps, tracer.constants)
+    _TRACES[network] = fingerprint, result
+    return result
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
+
+
+_PLAIN = (bool, int, float, str, tuple, type(None))
+_HOOKS = torch.nn.modules.module
+
+
+def _fingerprint(network: nn.Module) -> object:
+    """What a trace depends on, as far as it can be seen: modules and their plain attributes. Refuses hooks."""
+    if _HOOKS._global_forward_hooks or _HOOKS._global_forward_pre_hooks:
+        raise UnsupportedLayer("global forward hooks are registered; they may change what a layer computes: remove them")
+    parts: list[object] = []
+    for name, module in network.named_modules(remove_duplicate=False):
+        state = module.__dict__
+        if state["_forward_hooks"] or state["_forward_pre_hooks"]:
+            raise UnsupportedLayer(
+                f"{type(module).__name__} at '{name or 'the network'}' has forward hooks, which may change what it "
+                "computes: remove them (for weight_norm and spectral_norm use torch.nn.utils.parametrizations)"
+            )
+        plain = [item for item in state.items() if item[0][0] != "_" and isinstance(item[1], _PLAIN)]
+        parts.append((name, id(module), plain))
+    return parts

@@ -1,0 +1,96 @@
+"""A box around a layer's value, kept as centre and radius, and the one way to push it through a monotone function.
+
+Centre and radius are what affine layers want (the centre takes W, the radius |W|). A radius whose batch axis has
+length 1 is shared by the whole batch: that is how the first layer's radius is computed once instead of B times.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+SMALL = 1 << 15  # elements: below, the price of an operation is the call; above, it is the memory it touches
+
+Pointwise = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Interval:
+    """All y with |y − center| ≤ radius. center (B, *shape), radius (B, *shape) or (1, *shape), ≥ 0."""
+
+    center: Tensor
+    radius: Tensor
+
+    @staticmethod
+    def between(lower: Tensor, upper: Tensor) -> "Interval":
+        """The interval with these ends."""
+        return Interval((lower + upper) / 2, (upper - lower) / 2)
+
+    @property
+    def lower(self) -> Tensor:
+        """center − radius, (B, *shape)."""
+        return self.center - self.radius
+
+    @property
+    def upper(self) -> Tensor:
+        """center + radius, (B, *shape)."""
+        return self.center + self.radius
+
+    @property
+    def magnitude(self) -> Tensor:
+        """The largest |y|, (B, *shape)."""
+        return self.center.abs() + self.radius
+
+    @property
+    def shape(self) -> torch.Size:
+        """Shape of one sample, without the batch axis."""
+        return self.center.shape[1:]
+
+
+def monotone(x: Interval, f: Pointwise, slope: Pointwise) -> Interval:
+    """The image of an interval under a non-decreasing elementwise f.
+
+    f      maps a tensor elementwise and may overwrite it
+    slope  f's derivative, *as a function of f's output*: that is all the backward pass needs to keep
+    """
+    if x.center.numel() < SMALL:
+        lower, upper = f(x.lower), f(x.upper)
+        middle = torch.lerp(lower, upper, 0.5)
+        return Interval(middle, upper - middle)
+    return Interval(*_Monotone.apply(x.center, x.radius, f, slope))
+
+
+class _Monotone(torch.autograd.Function):
+    """Centre and radius by way of both ends of the interval.
+
+    Written out by hand for large tensors, in place wherever possible: left to autograd, the passes over memory and
+    their allocations cost as much as the convolutions between them.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx, center: Tensor, radius: Tensor, f: Pointwise, slope: Pointwise
+    ) -> tuple[Tensor, Tensor]:
+        lower, upper = f(center - radius), f(center + radius)
+        middle = torch.lerp(lower, upper, 0.5)
+        if not any(ctx.needs_input_grad):  # type: ignore[attr-defined]
+            return middle, upper.sub_(middle)
+        ctx.save_for_backward(lower, upper)
+        ctx.slope, ctx.shared = slope, radius.shape[0] == 1 and center.shape[0] != 1  # type: ignore[attr-defined]
+        return middle, upper - middle
+
+    @staticmethod
+    @once_differentiable  # type: ignore[untyped-decorator]
+    def backward(
+        ctx: FunctionCtx, grad_center: Tensor, grad_radius: Tensor
+    ) -> tuple[Tensor, Tensor, None, None]:
+        lower, upper = ctx.saved_tensors  # type: ignore[attr-defined]
+        slope = ctx.slope  # type: ignore[attr-defined]
+        through_upper = (grad_center + grad_radius).mul_(slope(upper)).mul_(0.5)
+        through_lower = (grad_center - grad_radius).mul_(slope(lower)).mul_(0.5)
+        to_radius = through_upper - through_lower
+        if ctx.shared:  # type: ignore[attr-defined]
+            to_radius = to_radius.sum(0, keepdim=True)
+        return through_upper.add_(through_lower), to_radius, None, None

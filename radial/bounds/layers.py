@@ -1,0 +1,262 @@
+"""Which rule belongs to which `nn.Module`: the registry `MODULES`, in plain sight.
+
+To add a layer, write its operator in `affine.py` or `nonlinear.py` and give it a row here, and one in `functions.py` if
+it also exists as a function. A layer without a row is an error that says so; nothing is guessed.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, NoReturn, Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, fx, nn
+
+from radial.bounds.affine import Convolution, Dense, Op, Positive, Scale
+from radial.bounds.interval import Interval
+from radial.bounds.nonlinear import ELU, Clamp, LeakyReLU, MaxPool, Sigmoid, Tanh
+from radial.core.data import BadInput
+
+
+class UnsupportedLayer(BadInput):
+    """The network contains something no bound rule covers."""
+
+
+class Value(Protocol):
+    """What the rules need to know of a value that depends on the input."""
+
+    interval: Interval
+
+    @property
+    def shape(self) -> torch.Size:
+        """(B, *shape)."""
+
+
+class Applied(NamedTuple):
+    """An operator and the values it acts on."""
+
+    op: Op
+    inputs: list[Any]
+
+
+@dataclass(slots=True)
+class Context:
+    """Where we are in the network, and how constants enter the computation."""
+
+    node: fx.Node
+    network: nn.Module
+    x: Value  # the first value the step acts on
+    wide: bool  # the sound form: constants in float64
+
+    @property
+    def batch(self) -> int:
+        """Number of samples."""
+        return self.x.shape[0]
+
+    @property
+    def place(self) -> str:
+        """The layer as a person would look for it."""
+        return f"'{self.node.target}'" if self.node.op == "call_module" else f"'{self.node.name}'"
+
+    def constant(self, value: Any) -> Tensor:
+        """A weight or number that does not depend on the input, first rounded as the network rounds it."""
+        if not isinstance(value, (Tensor, int, float)):
+            self.refuse(f"a {type(value).__name__} as an operand")
+        center = self.x.interval.center
+        if not isinstance(value, Tensor):
+            dtype = self.parameter_dtype(center.dtype)
+            value = torch.tensor(float(value), dtype=dtype, device=center.device)
+        if value.dtype == torch.bool or value.is_complex():
+            self.refuse(f"a constant of dtype {value.dtype}")
+        return value.to(center.dtype)
+
+    def parameter_dtype(self, default: torch.dtype) -> torch.dtype:
+        """The precision the network itself computes in."""
+        first = next((p for p in self.network.parameters() if p.is_floating_point()), None)
+        return default if first is None else first.dtype
+
+    def weight(self, value: Tensor | None) -> Tensor | None:
+        """A layer's own tensor in the precision of this computation."""
+        return value.double() if value is not None and self.wide else value
+
+    def axis(self, dim: Any) -> int:
+        """An axis of x counted from the front, never the batch axis."""
+        if not isinstance(dim, int):
+            self.refuse(f"an axis given as {dim!r}")
+        axis = dim + len(self.x.shape) if dim < 0 else dim
+        if axis == 0:
+            self.refuse(f"{self.what} over the batch axis")
+        return int(axis)
+
+    @property
+    def what(self) -> str:
+        """Name of the function, method or module."""
+        return str(getattr(self.node.target, "__name__", self.node.target))
+
+    def refuse(self, why: str) -> NoReturn:
+        """The error for what a known layer is asked to do but has no rule for."""
+        raise UnsupportedLayer(f"no bound rule for {why} at {self.place}; see CONTRIBUTING.md on how to add a layer")
+
+
+Rule = Callable[[Context, Any], Op]
+
+
+def has_rule(module: nn.Module) -> bool:
+    """Whether tracing should stop at this module and ask its rule."""
+    return rule_for(module) is not _refuse
+
+
+def rule_for(module: nn.Module) -> Rule:
+    """The rule of the first class in the module's family whose forward the module really runs."""
+    if callable(getattr(module, "as_linear", None)):
+        return _declared_linear
+    for cls in type(module).__mro__:
+        if cls in MODULES:
+            own = "forward" in vars(module) or any(
+                getattr(type(module), method, None) is not getattr(cls, method, None)
+                for method in ("forward", "_conv_forward")
+            )
+            return _refuse if own else MODULES[cls]
+    return _refuse
+
+
+def _refuse(context: Context, layer: nn.Module) -> Op:
+    raise UnsupportedLayer(
+        f"no bound rule for {type(layer).__name__} at {context.place}; write one in bounds/affine.py or "
+        "bounds/nonlinear.py and add a row to MODULES in bounds/layers.py"
+    )
+
+
+def _declared_linear(context: Context, layer: Any) -> Op:
+    """A module that says it is linear. In the sound form its word is checked at the centre of the ball."""
+    weight, bias = layer.as_linear()
+    if context.wide:
+        with torch.no_grad():
+            x = context.x.interval.center.to(weight.dtype)
+            said, done = F.linear(x, weight, bias), layer(x)
+            size = F.linear(x.abs(), weight.abs(), None if bias is None else bias.abs())
+        if said.shape != done.shape or bool(((said - done).abs() > 1e-4 * (size + 1e-30)).any()):
+            raise BadInput(f"as_linear() of {type(layer).__name__} at {context.place} disagrees with its forward")
+    return dense(context, weight, bias)
+
+
+def dense(context: Context, weight: Tensor, bias: Tensor | None) -> Op:
+    """y = W·x + b."""
+    wide = context.weight(weight)
+    assert wide is not None
+    return Dense(wide, context.weight(bias))
+
+
+def _convolution(context: Context, layer: Any) -> Op:
+    if layer.padding_mode != "zeros":
+        context.refuse(f"padding_mode {layer.padding_mode!r} of {type(layer).__name__}")
+    padding = layer.padding
+    if padding == "valid":
+        padding = [0] * len(layer.stride)
+    elif padding == "same":
+        total = [dilation * (size - 1) for dilation, size in zip(layer.dilation, layer.kernel_size, strict=True)]
+        if any(width % 2 for width in total):
+            context.refuse(f"padding 'same' with an even kernel in {type(layer).__name__} (it pads one side more)")
+        padding = [width // 2 for width in total]
+    weight = context.weight(layer.weight)
+    assert weight is not None
+    return Convolution(weight, context.weight(layer.bias), layer.stride, padding, layer.dilation, layer.groups)
+
+
+def max_pool(context: Context, layer: Any) -> Op:
+    """MaxPool2d."""
+    if layer.ceil_mode:
+        context.refuse("MaxPool2d with ceil_mode")
+    if layer.return_indices:
+        context.refuse("MaxPool2d with return_indices")
+    stride = layer.kernel_size if layer.stride is None else layer.stride
+    return MaxPool(_pair(layer.kernel_size), _pair(stride), _pair(layer.padding), _pair(layer.dilation))
+
+
+def _batch_norm(context: Context, layer: Any) -> Op:
+    if layer.training:
+        raise BadInput(f"network must be in eval mode: {type(layer).__name__} at {context.place} is in train mode")
+    if layer.running_mean is None:
+        context.refuse(f"{type(layer).__name__} without running statistics, which mixes the samples of a batch,")
+    weight, bias = context.weight(layer.weight), context.weight(layer.bias)
+    mean, variance = context.weight(layer.running_mean), context.weight(layer.running_var)
+    assert mean is not None and variance is not None
+    factor = (variance + layer.eps).rsqrt() * (1.0 if weight is None else weight)
+    shift = -mean * factor
+    total, parts = (shift, shift.abs()) if bias is None else (shift + bias, shift.abs() + bias.abs())
+    shape = (-1, *[1] * (len(context.x.shape) - 2))  # channels are axis 1 of (B, C, *)
+    return Scale(factor.view(shape), total.view(shape), parts.view(shape), terms=16)
+
+
+def _dropout(context: Context, layer: Any) -> Op:
+    if layer.training:
+        raise BadInput(f"network must be in eval mode: {type(layer).__name__} at {context.place} is in train mode")
+    return Positive(same)
+
+
+def flatten(context: Context, start_dim: int, end_dim: int) -> Op:
+    """Axes start_dim to end_dim as one."""
+    start, end = context.axis(start_dim), context.axis(end_dim)
+    return Positive(lambda t: torch.flatten(t, start, end))
+
+
+def leaky_relu(context: Context, negative_slope: float) -> Op:
+    """LeakyReLU, where it is monotone."""
+    return LeakyReLU(negative_slope) if negative_slope >= 0 else context.refuse("LeakyReLU with negative_slope < 0")
+
+
+def elu(context: Context, alpha: float) -> Op:
+    """ELU, where it is monotone."""
+    return ELU(alpha) if alpha > 0 else context.refuse("ELU with alpha ≤ 0")
+
+
+def _in_place(context: Context, layer: Any, op: Op) -> Op:
+    if layer.inplace:
+        check_alone(context)
+    return op
+
+
+def check_alone(context: Context) -> None:
+    """An in-place layer is only what it seems if nobody reads the value it overwrites."""
+    used: Any = context.node.args[0]
+    while isinstance(used, fx.Node):
+        if len(used.users) > 1:
+            context.refuse(f"an in-place layer on '{used.name}', whose value is used again elsewhere,")
+        used = used.args[0] if used.op != "placeholder" and used.args else None
+
+
+def same(x: Tensor) -> Tensor:
+    """The identity."""
+    return x
+
+
+def window(kernel: int | Sequence[int]) -> int:
+    """Number of elements in a 2-D pooling window."""
+    return math.prod(_pair(kernel))
+
+
+def _pair(value: int | Sequence[int]) -> list[int]:
+    return [value, value] if isinstance(value, int) else list(value)
+
+
+MODULES: dict[type[nn.Module], Rule] = {
+    nn.Linear: lambda context, m: dense(context, m.weight, m.bias),
+    nn.Conv1d: _convolution,
+    nn.Conv2d: _convolution,
+    nn.ReLU: lambda context, m: _in_place(context, m, Clamp(0, None)),
+    nn.ReLU6: lambda context, m: _in_place(context, m, Clamp(0, 6)),
+    nn.Hardtanh: lambda context, m: _in_place(context, m, Clamp(m.min_val, m.max_val)),
+    nn.LeakyReLU: lambda context, m: _in_place(context, m, leaky_relu(context, m.negative_slope)),
+    nn.ELU: lambda context, m: _in_place(context, m, elu(context, m.alpha)),
+    nn.Tanh: lambda _, m: Tanh(),
+    nn.Sigmoid: lambda _, m: Sigmoid(),
+    nn.MaxPool2d: max_pool,
+    nn.AvgPool2d: lambda _, m: Positive(m, window(m.kernel_size) + 1),
+    nn.Flatten: lambda context, m: flatten(context, m.start_dim, m.end_dim),
+    nn.Identity: lambda _, m: Positive(same),
+    nn.Dropout: _dropout,
+    nn.Dropout2d: _dropout,
+    nn.BatchNorm1d: _batch_norm,
+    nn.BatchNorm2d: _batch_norm,
+}

@@ -1,0 +1,236 @@
+"""The front door: `ibp`, `crown_ibp`, `crown`, ways to combine them, and `sound`, which makes each hold in floating point.
+
+All take a network, a ball and optionally rows, and return `Bounds`. They differ in how the value of a layer is
+remembered: as a box (IBP), as a box whose last answer is substituted backward (CROWN-IBP), or substituted backward at
+every layer (CROWN).
+"""
+
+import functools
+import inspect
+import math
+from collections.abc import Callable
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from radial.bounds.backward import Stop, at_nonlinear, enclose, never
+from radial.bounds.graph import Node, Program, build
+from radial.bounds.interval import Interval
+from radial.bounds.rounding import Rounding, check_arithmetic
+from radial.core.ball import Ball
+from radial.core.data import BadInput, Bounds
+
+MEMORY = 1 << 30  # bytes: the default budget for coefficients in one backward pass
+
+
+class BoundMethod(Protocol):
+    """What a bound method looks like to the rest of the library."""
+
+    def __call__(self, network: nn.Module, ball: Ball, rows: Tensor | None = None) -> Bounds:
+        """Enclose the network's outputs, or linear forms of them, over the ball."""
+
+
+def ibp(network: nn.Module, ball: Ball, rows: Tensor | None = None, *, outward: bool = False) -> Bounds:
+    """Interval bound propagation (Gowal et al. 2018): a box through every layer.
+
+    network  any module torch.fx can trace whose layers have rules; in eval mode
+    ball     center (B, *obs)
+    rows     (B, K, A): linear forms of the output, merged with everything affine behind the last nonlinearity
+    outward  add what rounding can do; use `sound(ibp)` to say so
+    returns  Bounds (B, *out), or (B, K) with rows
+    """
+    return _run(network, ball, rows, outward, MEMORY, tighten_all=False, substitute=False)
+
+
+def crown_ibp(
+    network: nn.Module, ball: Ball, rows: Tensor | None = None, *, outward: bool = False, memory: int = MEMORY
+) -> Bounds:
+    """CROWN-IBP (Zhang et al. 2020): boxes inside, and one backward substitution from the outputs to the ball.
+
+    Arguments as for `ibp`; memory as for `crown`.
+    """
+    return _run(network, ball, rows, outward, memory, tighten_all=False, substitute=True)
+
+
+def crown(
+    network: nn.Module, ball: Ball, rows: Tensor | None = None, *, outward: bool = False, memory: int = MEMORY
+) -> Bounds:
+    """CROWN (Zhang et al. 2018): the inputs of every nonlinearity are bounded by a backward substitution of their own.
+
+    memory  bytes for the coefficients of one pass. A layer of n elements asks for 2n forms, so on convolutional nets
+            the passes go in chunks; without gradients the peak stays near `memory` plus the intervals themselves.
+            With gradients everything is kept for the backward pass.
+    """
+    return _run(network, ball, rows, outward, memory, tighten_all=True, substitute=True)
+
+
+METHODS: dict[str, Callable[..., Bounds]] = {"ibp": ibp, "crown-ibp": crown_ibp, "crown": crown}
+
+
+def _run(
+    network: nn.Module, ball: Ball, rows: Tensor | None, outward: bool, memory: int, tighten_all: bool, substitute: bool
+) -> Bounds:
+    _check(network, ball, rows, memory)
+    if ball.center.shape[0] == 0:
+        return _empty(network, ball, rows, functools.partial(_run, outward=outward, memory=memory,
+                                                             tighten_all=tighten_all, substitute=substitute))  # fmt: skip
+    rounding = None
+    if outward:
+        check_arithmetic(ball.center.device, ball.center.dtype)
+        rounding = Rounding(ball.center.dtype)
+        ball, rows = _widened(ball), None if rows is None else rows.double()
+
+    def tighten(program: Program, node: Node) -> None:
+        # A box is not the image of an ℓ1 or ℓ2 ball even behind one affine layer, so there the dual norm is asked.
+        if (not node.exact) if tighten_all else (node.affine and ball.p != math.inf):
+            better = enclose(program, node, None, never, memory)
+            node.interval, node.exact = Interval.between(better.lower, better.upper), True
+
+    program = build(network, ball, rounding, tighten)
+    _check_rows(program, rows)
+    bounds = _read(program, rows, substitute, memory)
+    return bounds if rounding is None else rounding.outward(bounds.lower, bounds.upper)
+
+
+def _read(program: Program, rows: Tensor | None, substitute: bool, memory: int) -> Bounds:
+    output = program.output
+    if rows is None and (output.exact or not substitute):
+        interval = output.interval
+        return Bounds(interval.lower, interval.upper)
+    stop: Stop = never if substitute else at_nonlinear
+    return enclose(program, output, rows, stop, memory)
+
+
+def _widened(ball: Ball) -> Ball:
+    """The same ball in float64; its numbers are those the network sees, exactly."""
+    low, high = ball.range()
+    return Ball(
+        ball.center.double(),
+        ball.budget()[0].double(),
+        ball.p,
+        None if low is None else low[0].double(),
+        None if high is None else high[0].double(),
+    )
+
+
+def _empty(network: nn.Module, ball: Ball, rows: Tensor | None, run: Callable[..., Bounds]) -> Bounds:
+    """No samples: run one that is thrown away, to learn the shape of the answer."""
+    low, high = ball.range()
+    center = ball.center.new_zeros((1, *ball.center.shape[1:]))
+    center = center if low is None else torch.maximum(center, low)
+    center = center if high is None else torch.minimum(center, high)
+    one = Ball(center, ball.radius, ball.p, ball.low, ball.high)
+    bounds = run(network, one, None if rows is None else rows.new_zeros((1, *rows.shape[1:])))
+    return Bounds(bounds.lower[:0], bounds.upper[:0])
+
+
+def _check(network: nn.Module, ball: Ball, rows: Tensor | None, memory: int) -> None:
+    if not isinstance(network, nn.Module):
+        raise BadInput(f"network must be a torch.nn.Module, got {type(network).__name__}")
+    if not isinstance(ball, Ball):
+        raise BadInput(f"ball must be a radial Ball, got {type(ball).__name__}")
+    if memory <= 0:
+        raise BadInput(f"memory must be a number of bytes > 0, got {memory}")
+    for name, parameter in network.named_parameters():
+        if parameter.dtype != ball.center.dtype or parameter.device != ball.center.device:
+            raise BadInput(
+                f"ball and network must agree: center is {ball.center.dtype} on {ball.center.device}, "
+                f"parameter '{name}' is {parameter.dtype} on {parameter.device}"
+            )
+        break
+    if rows is None:
+        return
+    if not isinstance(rows, Tensor) or rows.ndim != 3 or not rows.is_floating_point():
+        what = f"{rows.dtype} {tuple(rows.shape)}" if isinstance(rows, Tensor) else type(rows).__name__
+        raise BadInput(f"rows must be a floating tensor (B, K, A), got {what}")
+    if rows.shape[0] != ball.center.shape[0] or rows.dtype != ball.center.dtype:
+        raise BadInput(
+            f"rows must have batch size {ball.center.shape[0]} and dtype {ball.center.dtype}, "
+            f"got {rows.shape[0]} and {rows.dtype}"
+        )
+
+
+def _check_rows(program: Program, rows: Tensor | None) -> None:
+    if rows is not None and program.output.interval.shape != rows.shape[2:]:
+        raise BadInput(
+            f"rows must have shape (B, K, A) where the network returns (B, A): "
+            f"got {tuple(rows.shape)} for an output of shape {tuple(program.output.shape)}"
+        )
+
+
+# ------------------------------------------------------------------------------------------------------ combinations
+
+
+def mixed(first: BoundMethod | str, second: BoundMethod | str, weight: float) -> BoundMethod:
+    """weight·first + (1 − weight)·second, as in SA-DQN and SA-PPO. A method with weight 0 is not run."""
+    if not (isinstance(weight, (int, float)) and 0 <= weight <= 1):
+        raise BadInput(f"weight must be a number in [0, 1], got {weight!r}")
+    one, two = method(first), method(second)
+    if weight == 1:
+        return one
+    if weight == 0:
+        return two
+
+    def both(network: nn.Module, ball: Ball, rows: Tensor | None = None, *, outward: bool = False) -> Bounds:
+        a, b = (_with(m, outward)(network, ball, rows) for m in (one, two))
+        lower, upper = (weight * x + (1 - weight) * y for x, y in ((a.lower, b.lower), (a.upper, b.upper)))
+        # Rounding must not push the mixture beyond the better of the two, which is itself a bound.
+        return Bounds(
+            torch.minimum(lower, torch.maximum(a.lower, b.lower)), torch.maximum(upper, torch.minimum(a.upper, b.upper))
+        )
+
+    return both
+
+
+def best_of(*methods: BoundMethod | str) -> BoundMethod:
+    """The tightest of several methods, element by element."""
+    if not methods:
+        raise BadInput("best_of needs at least one method")
+    each = [method(m) for m in methods]
+
+    def tightest(network: nn.Module, ball: Ball, rows: Tensor | None = None, *, outward: bool = False) -> Bounds:
+        found = [_with(m, outward)(network, ball, rows) for m in each]
+        return Bounds(
+            functools.reduce(torch.maximum, (bounds.lower for bounds in found)),
+            functools.reduce(torch.minimum, (bounds.upper for bounds in found)),
+        )
+
+    return tightest
+
+
+def sound(base: BoundMethod | str) -> BoundMethod:
+    """The same method, true of the floating-point network: float64 inside, widened at every layer by what rounding can do.
+
+    Covers the forward pass in the network's own dtype for every batch size, thread count and order of summation, and
+    the rounding of x ± ε. See `bounds/rounding.py` for what it does not cover.
+    """
+    found = method(base)
+    if not is_ours(found):
+        raise BadInput("sound() takes ibp, crown_ibp, crown, or a combination of them by mixed() or best_of()")
+    if isinstance(found, functools.partial) and found.keywords.get("outward"):
+        return found
+    return functools.partial(found, outward=True)
+
+
+def is_ours(base: BoundMethod) -> bool:
+    """Whether a method knows how to round outward."""
+    try:
+        return "outward" in inspect.signature(base).parameters
+    except (TypeError, ValueError):  # builtins have no signature
+        return False
+
+
+def method(name: BoundMethod | str) -> BoundMethod:
+    """A method by name or by itself."""
+    if isinstance(name, str):
+        if name not in METHODS:
+            raise BadInput(f"bound method must be one of {', '.join(METHODS)}, got {name!r}")
+        return METHODS[name]
+    if not callable(name):
+        raise BadInput(f"bound method must be a function or one of {', '.join(METHODS)}, got {name!r}")
+    return name
+
+
+def _with(base: BoundMethod, outward: bool) -> BoundMethod:
+    return sound(base) if outward else base

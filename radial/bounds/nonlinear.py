@@ -1,0 +1,345 @@
+"""Layers that bend: each has its interval rule and its linear relaxation side by side.
+
+An elementwise activation φ on [l, u] is enclosed between two lines. **Any slope is sound**: for a slope s the intercept
+is the exact extreme of φ(x) − s·x, found at l, at u, or at one of the few points where φ' = s or φ has a kink. So a
+slope may be chosen for tightness alone, and a poor choice can never make a bound wrong.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from radial.bounds.affine import Backward
+from radial.bounds.interval import Interval, monotone
+
+TRANSCENDENTAL = 16  # units of roundoff allowed to tanh, exp and their kin: every library we know stays below 8
+
+
+class Lines(NamedTuple):
+    """lower_slope·x + lower_intercept ≤ φ(x) ≤ upper_slope·x + upper_intercept on the interval; all (B, *shape)."""
+
+    lower_slope: Tensor
+    lower_intercept: Tensor
+    upper_slope: Tensor
+    upper_intercept: Tensor
+
+
+class Activation:
+    """A non-decreasing elementwise function. Subclasses give φ, its derivative, slopes and stationary points."""
+
+    affine = False
+    separable = False
+    terms = 0
+    spread = 1
+    steepest = 1.0  # the largest derivative anywhere
+
+    _lines: Lines | None = None
+
+    def value(self, x: Tensor) -> Tensor:
+        """φ(x)."""
+        raise NotImplementedError
+
+    def overwrite(self, x: Tensor) -> Tensor:
+        """φ(x), in place if that is faster."""
+        return self.value(x)
+
+    def slope_at_output(self, y: Tensor) -> Tensor:
+        """φ'(x) as a function of y = φ(x), or as a mask where it is 0 or 1."""
+        raise NotImplementedError
+
+    def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+        """The slopes of the lower and the upper line; chosen for tightness only."""
+        raise NotImplementedError
+
+    def stationary(self, slope: Tensor) -> list[Tensor]:
+        """Where φ(x) − slope·x may have an extreme: the solutions of φ'(x) = slope, and the kinks of φ."""
+        raise NotImplementedError
+
+    def interval(self, *x: Interval) -> Interval:  # noqa: D102
+        return monotone(x[0], self.overwrite, self.slope_at_output)
+
+    def lines(self, lower: Tensor, upper: Tensor) -> Lines:
+        """Two lines around φ on [lower, upper]: the chosen slopes with exact intercepts."""
+        below, above = self.slopes(lower, upper)
+        return Lines(
+            below, self._intercept(below, lower, upper, -1), above, self._intercept(above, lower, upper, +1)
+        )
+
+    def _intercept(self, slope: Tensor, lower: Tensor, upper: Tensor, sign: int) -> Tensor:
+        """max (sign = +1) or min (−1) of φ(x) − slope·x over the interval."""
+        pick = torch.maximum if sign > 0 else torch.minimum
+        best = pick(self.value(lower) - slope * lower, self.value(upper) - slope * upper)
+        for point in self.stationary(slope.detach()):
+            # φ(x) − slope·x is flat there, so its gradient with respect to the point itself is zero.
+            inside = (lower < point) & (point < upper)
+            point = torch.where(inside, point, lower.detach())
+            best = torch.where(inside, pick(best, self.value(point) - slope * point), best)
+        return best
+
+    def backward(self, rows: Tensor, *x: Interval) -> Backward:  # noqa: D102
+        if self._lines is None:  # one operator serves one pass, so its interval does not change between calls
+            self._lines = Lines(*(part.unsqueeze(1) for part in self.lines(x[0].lower, x[0].upper)))
+        lines = self._lines
+        positive, negative = rows.clamp(min=0), rows.clamp(max=0)
+        constant = positive * lines.lower_intercept + negative * lines.upper_intercept
+        return [positive * lines.lower_slope + negative * lines.upper_slope], constant.flatten(2).sum(2)
+
+    def magnitude(self, *x: Tensor) -> Tensor:  # noqa: D102
+        return self.inference(*x) + self.steepest * x[0]
+
+    def inference(self, *x: Tensor) -> Tensor:  # noqa: D102
+        return torch.maximum(self.value(x[0]).abs(), self.value(-x[0]).abs())
+
+
+class Clamp(Activation):
+    """min(max(x, low), high): ReLU is Clamp(0, None), ReLU6 and Hardtanh are clamps too. Exact in floating point."""
+
+    def __init__(self, low: float | None, high: float | None) -> None:
+        self.low, self.high = low, high
+
+    def value(self, x: Tensor) -> Tensor:  # noqa: D102
+        return torch.clamp(x, self.low, self.high)
+
+    def overwrite(self, x: Tensor) -> Tensor:  # noqa: D102
+        return x.clamp_(self.low, self.high)
+
+    def slope_at_output(self, y: Tensor) -> Tensor:  # noqa: D102
+        inside = torch.ones_like(y, dtype=torch.bool)
+        if self.low is not None:
+            inside = y > self.low
+        if self.high is not None:
+            inside = inside & (y < self.high)
+        return inside
+
+    def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+        """The two sides of each convex hull, taking the longer one (for ReLU: CROWN's adaptive slope)."""
+        low = -torch.inf if self.low is None else self.low
+        high = torch.inf if self.high is None else self.high
+        # Lower hull: flat up to `low`, then a line to the right end; upper hull: a line from the left end to
+        # `high`, then flat. The knees are where they meet.
+        left, right = lower.clamp(min=low), upper.clamp(max=high)
+        left_knee, right_knee = left.clamp(max=high), right.clamp(min=low)
+        rise = right_knee - left_knee
+        from_left = _divide(rise, upper - left_knee, 1.0)
+        to_right = _divide(rise, right_knee - lower, 1.0)
+        flat = (upper <= low) | (lower >= high)
+        below = torch.where(flat | (upper - left_knee <= left_knee - lower), 0.0, from_left)
+        above = torch.where(flat | (right_knee - lower < upper - right_knee), 0.0, to_right)
+        return below, above
+
+    def stationary(self, slope: Tensor) -> list[Tensor]:  # noqa: D102
+        return [torch.full_like(slope, kink) for kink in (self.low, self.high) if kink is not None]
+
+
+class LeakyReLU(Activation):
+    """max(x, negative_slope·x) for 0 ≤ negative_slope ≤ 1, and its mirror image for larger slopes."""
+
+    terms = 1
+
+    def __init__(self, negative_slope: float) -> None:
+        self.negative_slope = negative_slope
+        self.steepest = max(1.0, negative_slope)
+
+    def value(self, x: Tensor) -> Tensor:  # noqa: D102
+        return F.leaky_relu(x, self.negative_slope)
+
+    def slope_at_output(self, y: Tensor) -> Tensor:  # noqa: D102
+        return torch.where(y > 0, 1.0, self.negative_slope).to(y.dtype)
+
+    def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+        at_ends = self.slope_at_output(lower), self.slope_at_output(upper)
+        secant = _divide(self.value(upper) - self.value(lower), upper - lower, 0.0)
+        secant = torch.where(at_ends[0] == at_ends[1], at_ends[0], secant)
+        nearest = torch.where(upper > -lower, at_ends[1], at_ends[0])
+        return (nearest, secant) if self.negative_slope <= 1 else (secant, nearest)
+
+    def stationary(self, slope: Tensor) -> list[Tensor]:  # noqa: D102
+        return [torch.zeros_like(slope)]
+
+
+class ELU(Activation):
+    """x for x > 0, alpha·(eˣ − 1) below."""
+
+    terms = TRANSCENDENTAL
+
+    def __init__(self, alpha: float) -> None:
+        self.alpha = alpha
+        self.steepest = max(1.0, alpha)
+
+    def value(self, x: Tensor) -> Tensor:  # noqa: D102
+        return F.elu(x, self.alpha)
+
+    def slope_at_output(self, y: Tensor) -> Tensor:  # noqa: D102
+        return torch.where(y > 0, torch.ones_like(y), y + self.alpha)
+
+    def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+        tangent = self.slope_at_output(self.value((lower + upper) / 2))
+        return tangent, _secant(self.value(lower), self.value(upper), lower, upper, tangent)
+
+    def stationary(self, slope: Tensor) -> list[Tensor]:  # noqa: D102
+        smallest = torch.finfo(slope.dtype).tiny
+        return [torch.zeros_like(slope), (slope / self.alpha).clamp(min=smallest).log()]
+
+    def inference(self, *x: Tensor) -> Tensor:  # noqa: D102
+        return self.value(x[0]).abs() + self.alpha  # eˣ − 1 may be computed as a difference
+
+
+class Tanh(Activation):
+    """tanh(x)."""
+
+    terms = TRANSCENDENTAL
+
+    def value(self, x: Tensor) -> Tensor:  # noqa: D102
+        return torch.tanh(x)
+
+    def overwrite(self, x: Tensor) -> Tensor:  # noqa: D102
+        return x.tanh_()
+
+    def slope_at_output(self, y: Tensor) -> Tensor:  # noqa: D102
+        return 1 - y * y
+
+    def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+        return tanh_slope_below(lower, upper), tanh_slope_below(-upper, -lower)  # tanh is odd
+
+    def stationary(self, slope: Tensor) -> list[Tensor]:  # noqa: D102
+        point = torch.atanh((1 - slope).clamp(0, 1).sqrt())
+        return [point, -point]
+
+
+class Sigmoid(Activation):
+    """1/(1 + e⁻ˣ) = (tanh(x/2) + 1)/2."""
+
+    terms = TRANSCENDENTAL
+    steepest = 0.25
+
+    def value(self, x: Tensor) -> Tensor:  # noqa: D102
+        return torch.sigmoid(x)
+
+    def overwrite(self, x: Tensor) -> Tensor:  # noqa: D102
+        return x.sigmoid_()
+
+    def slope_at_output(self, y: Tensor) -> Tensor:  # noqa: D102
+        return y * (1 - y)
+
+    def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
+        return tanh_slope_below(lower / 2, upper / 2) / 4, tanh_slope_below(-upper / 2, -lower / 2) / 4
+
+    def stationary(self, slope: Tensor) -> list[Tensor]:  # noqa: D102
+        point = 2 * torch.atanh((1 - 4 * slope).clamp(0, 1).sqrt())
+        return [point, -point]
+
+
+def tanh_slope_below(lower: Tensor, upper: Tensor) -> Tensor:
+    """The slope of CROWN's line below tanh on [lower, upper] (Zhang et al. 2018).
+
+    Convex part (upper ≤ 0): the tangent in the middle. Concave part (lower ≥ 0): the secant. Across: the tangent from
+    the right end to a point d < 0 of the convex part, or the secant if d would lie left of the interval.
+    """
+    middle = 1 - torch.tanh((lower + upper) / 2).square()
+    secant = _secant(torch.tanh(lower), torch.tanh(upper), lower, upper, middle)
+    across = (lower < 0) & (upper > 0)
+    touch = _tangent_point(torch.where(across, upper, 1.0))
+    mixed = torch.where(touch > lower, 1 - torch.tanh(touch).square(), secant)
+    return torch.where(across, mixed, torch.where(upper <= 0, middle, secant))
+
+
+def _tangent_point(upper: Tensor) -> Tensor:
+    """The d < 0 whose tangent to tanh passes through (upper, tanh(upper)), for upper > 0."""
+    with torch.no_grad():
+        # Near 0 the tangent point of a cubic, −u/2; far out the solution of 1 + tanh d = 1/(u − d).
+        d = torch.maximum(-upper / 2, -0.5 * torch.log(2 * upper + 1.8) - 0.25)
+        for _ in range(6):
+            d = torch.minimum(_newton(d, upper), -1e-3 * upper.clamp(max=1.0))
+    # One more step, with its gradient: by the implicit function theorem that is the gradient of d itself.
+    # Close to 0 the step would divide noise by noise, and tanh is its cubic to all digits that matter.
+    small = upper < 0.01
+    return torch.where(small, -upper / 2, _newton(torch.where(small, -0.5, d), torch.where(small, 1.0, upper)))
+
+
+def _newton(d: Tensor, upper: Tensor) -> Tensor:
+    """One step towards tanh(d) + tanh'(d)·(upper − d) = tanh(upper); d is held fixed for the derivative."""
+    t = torch.tanh(d)
+    slope = 1 - t * t
+    gap = t + slope * (upper - d) - torch.tanh(upper)
+    return d - gap / (-2 * t * slope * (upper.detach() - d))
+
+
+def _secant(f_lower: Tensor, f_upper: Tensor, lower: Tensor, upper: Tensor, tangent: Tensor) -> Tensor:
+    """The slope between the ends, or the given tangent where the ends are too close to tell."""
+    close = upper - lower < torch.finfo(lower.dtype).eps ** (1 / 3)
+    return torch.where(close, tangent, (f_upper - f_lower) / torch.where(close, 1.0, upper - lower))
+
+
+def _divide(a: Tensor, b: Tensor, otherwise: float) -> Tensor:
+    """a/b, or `otherwise` where b is not positive; safe to differentiate."""
+    positive = b > 0
+    return torch.where(positive, a / torch.where(positive, b, 1.0), otherwise)
+
+
+@dataclass(eq=False)
+class MaxPool:
+    """The largest element of each window of a (B, C, H, W) tensor. Exact in floating point.
+
+    Below: the element with the largest lower bound. Above: that element if it certainly wins, otherwise the largest
+    upper bound, a constant.
+    """
+
+    kernel: Sequence[int]
+    stride: Sequence[int]
+    padding: Sequence[int]
+    dilation: Sequence[int]
+
+    affine = False
+    separable = False
+    terms = 0
+    spread = 1
+
+    _choice: tuple[Tensor, Tensor, Tensor] | None = None
+
+    def _pool(self, x: Tensor) -> Tensor:
+        return F.max_pool2d(x, self.kernel, self.stride, self.padding, self.dilation)
+
+    def interval(self, *x: Interval) -> Interval:  # noqa: D102
+        return Interval.between(self._pool(x[0].lower), self._pool(x[0].upper))
+
+    def _windows(self, x: Tensor) -> Tensor:
+        """(B, C, H, W) → (B, C, window, positions), padded with −inf."""
+        rows, columns = self.padding
+        padded = F.pad(x, (columns, columns, rows, rows), value=-torch.inf)
+        flat = F.unfold(padded, self.kernel, self.dilation, 0, self.stride)
+        return flat.view(*x.shape[:2], -1, flat.shape[-1])
+
+    def _choose(self, x: Interval) -> tuple[Tensor, Tensor, Tensor]:
+        """Flat input index of the chosen element, whether it certainly wins, and the upper constant; (B, C, positions)."""
+        lower, upper = self._windows(x.lower), self._windows(x.upper)
+        height, width = x.shape[1:]
+        places = torch.arange(height * width, dtype=torch.float64, device=lower.device).view(1, 1, height, width)
+        winner = lower.argmax(2, keepdim=True)
+        index = self._windows(places).expand_as(lower).gather(2, winner).squeeze(2).long()
+        rivals = upper.detach().scatter(2, winner, -torch.inf).amax(2)
+        certain = rivals <= lower.gather(2, winner).squeeze(2)
+        return index, certain, upper.amax(2)
+
+    def backward(self, rows: Tensor, *x: Interval) -> Backward:  # noqa: D102
+        if self._choice is None:
+            self._choice = self._choose(x[0])
+        index, certain, constant = (part.unsqueeze(1) for part in self._choice)
+        flat = rows.flatten(3)
+        linear = torch.where((flat > 0) | certain, flat, 0.0)  # the rows that follow the chosen element
+        batch = max(rows.shape[0], index.shape[0])
+        shape = (batch, rows.shape[1], *x[0].shape)
+        target = torch.zeros((*shape[:3], shape[3] * shape[4]), dtype=rows.dtype, device=rows.device)
+        moved = target.scatter_add(3, index.expand(*shape[:3], -1), linear.expand(*shape[:3], -1))
+        # inf·0 must not happen where a window's upper bound is infinite but unused.
+        rest = torch.where(linear == 0, flat, 0.0) * torch.where(certain, 0.0, constant)
+        return [moved.view(shape)], rest.flatten(2).sum(2)
+
+    def magnitude(self, *x: Tensor) -> Tensor:  # noqa: D102
+        return self._pool(x[0])
+
+    def inference(self, *x: Tensor) -> Tensor:  # noqa: D102
+        return self._pool(x[0])
