@@ -1,10 +1,10 @@
 """Train, attack and certify deep-RL agents that withstand perturbed observations.
 
-    import radial as rr
+import radial as rr
 
-    ball = rr.Ball(observations, radius=1 / 255, low=0.0, high=1.0)
-    bounds = rr.crown_ibp(network, ball)
-    verdicts = rr.certify_action(network, ball)
+ball = rr.Ball(observations, radius=1 / 255, low=0.0, high=1.0)
+bounds = rr.crown_ibp(network, ball)
+verdicts = rr.certify_action(network, ball)
 """
 
 from radial.bounds.certify import certify_action

@@ -106,7 +106,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             prog="radial",
             description="Train, attack and certify deep-RL agents that withstand perturbed observations.",
             args=arguments,
-            config=(tyro.conf.FlagConversionOff,) if False else (),
+            config=(tyro.conf.FlagCreatePairsOff,),
         )
     except BadInput as error:
         print(f"radial: {error}", file=sys.stderr)

@@ -69,7 +69,7 @@ class AtariActorCritic(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, C, 80, 80) → (B, 1 + A): the state's value, then the logits."""
-        return self.model(x)  # type: ignore[no-any-return]
+        return self.model(x)
 
 
 class ResidualBlock(nn.Module):
@@ -104,7 +104,7 @@ class ImpalaResNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, 3, 64, 64) → (B, A + 1): the logits, then the state's value."""
-        return self.head(self.trunk(x))  # type: ignore[no-any-return]
+        return self.head(self.trunk(x))
 
 
 def mlp(sizes: Sequence[int], activation: type[nn.Module] = nn.Tanh) -> nn.Sequential:

@@ -30,11 +30,21 @@ class Subject:
 
 SUBJECTS = (
     Subject(
-        "nature-dueling", partial(NatureDueling, 6), (1, 84, 84), {"plain": 128, "ibp": 128, "crown-ibp": 32, "crown": 1}, 11
+        "nature-dueling",
+        partial(NatureDueling, 6),
+        (1, 84, 84),
+        {"plain": 128, "ibp": 128, "crown-ibp": 32, "crown": 1},
+        11,
     ),
     Subject("a3c", partial(AtariActorCritic, 6), (1, 80, 80), {"plain": 64, "ibp": 64, "crown-ibp": 8}, 5),
     Subject("impala", ImpalaResNet, (3, 64, 64), {"plain": 64, "ibp": 64, "crown-ibp": 4}, 5),
-    Subject("mlp-64x64", partial(mlp, (17, 64, 64, 6)), (17,), {"plain": 64, "ibp": 64, "crown-ibp": 64, "crown": 64}, 200),
+    Subject(
+        "mlp-64x64",
+        partial(mlp, (17, 64, 64, 6)),
+        (17,),
+        {"plain": 64, "ibp": 64, "crown-ibp": 64, "crown": 64},
+        200,
+    ),
 )
 
 
@@ -87,7 +97,14 @@ def _rows(
     ):
         peak = _peak(train if trainable else job, trainable)
         row = Row(
-            subject.name, name, batch, forward * 1e3, 1.0, both and both * 1e3, both and 1.0, peak and peak / 2**20
+            subject.name,
+            name,
+            batch,
+            forward * 1e3,
+            1.0,
+            both and both * 1e3,
+            both and 1.0,
+            peak and peak / 2**20,
         )
         base = base or row
         yield _relative(row, base)

@@ -1,4 +1,7 @@
-"""From bounds to a verdict. A certificate needs finite, ordered bounds and a strict inequality; everything else is unknown."""
+"""From bounds to a verdict: `certify_action`.
+
+A certificate needs finite, ordered bounds and a strict inequality. Everything else is unknown.
+"""
 
 import warnings
 
@@ -17,8 +20,8 @@ def certify_action(network: nn.Module, ball: Ball, bound: BoundMethod | str = cr
     bound    a name or a method; ours are always run in their sound form, a method of your own is taken at its word
     returns  one `Verdict` per row, `CERTIFIED` or `UNKNOWN`
 
-    Certified: for every x in the ball and every way floating point may add up the network, score(action) > score(other).
-    An exception while bounding is reported as a warning and its rows are unknown.
+    Certified: for every x in the ball, and however floating point adds up the network, score(action) > score(other).
+    An exception while bounding is reported as a warning, and every row is unknown.
     """
     chosen = method(bound)
     chosen = sound(chosen) if is_ours(chosen) else chosen

@@ -27,7 +27,7 @@ from radial.bounds.layers import (
     same,
     window,
 )
-from radial.bounds.nonlinear import Clamp, Sigmoid, Tanh
+from radial.bounds.nonlinear import Clamp, ReLU, Sigmoid, Tanh
 from radial.core.data import BadInput
 
 
@@ -64,10 +64,9 @@ def _clamp(context: Context, x: Any, min: Any = None, max: Any = None) -> Applie
     return Applied(Clamp(min, max), [x])
 
 
-
 def _relu_in_place(context: Context, x: Any) -> Applied:
     check_alone(context)
-    return Applied(Clamp(0, None), [x])
+    return Applied(ReLU(), [x])
 
 
 def _functional_dropout(context: Context, x: Any, p: float = 0.5, training: bool = True) -> Applied:
@@ -111,10 +110,12 @@ def _functional_conv(
     axes = weight.ndim - 2
     if isinstance(padding, str):
         context.refuse(f"padding {padding!r}")
-    every = [[value] * axes if isinstance(value, int) else list(value) for value in (stride, padding, dilation)]
+    stride, padding, dilation = (
+        [value] * axes if isinstance(value, int) else list(value) for value in (stride, padding, dilation)
+    )
     wide = context.weight(weight)
     assert wide is not None
-    return Applied(Convolution(wide, context.weight(bias), *every, groups), [x])
+    return Applied(Convolution(wide, context.weight(bias), stride, padding, dilation, groups), [x])
 
 
 def _matmul(context: Context, x: Any, other: Any) -> Applied:
@@ -142,7 +143,7 @@ def _subtract_in_place(context: Context, a: Any, b: Any) -> Applied:
 
 
 def _sum(context: Context, a: Any, b: Any, sign: float) -> Applied:
-    """a + sign·b where either or both depend on the input."""
+    """A + sign·b where either or both depend on the input."""
     if _is_set(a) and _is_set(b):
         if len(a.shape) != len(b.shape):
             context.refuse("a sum of two branches with different numbers of axes")
@@ -180,7 +181,6 @@ def _scale(context: Context, x: Any, factor: Tensor, shift: Tensor) -> Applied:
 
 
 # ------------------------------------------------------------------------------------- moving elements, and averages
-
 
 
 def _flatten(context: Context, x: Any, start_dim: int = 0, end_dim: int = -1) -> Applied:
@@ -279,7 +279,7 @@ def _activation(make: Callable[[], Op]) -> Callable[..., Applied]:
 
 
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
-    **dict.fromkeys((F.relu, torch.relu, "relu"), _activation(lambda: Clamp(0, None))),
+    **dict.fromkeys((F.relu, torch.relu, "relu"), _activation(ReLU)),
     **dict.fromkeys((F.relu_, torch.relu_, "relu_"), _relu_in_place),
     **dict.fromkeys((F.tanh, torch.tanh, "tanh"), _activation(Tanh)),
     **dict.fromkeys((F.sigmoid, torch.sigmoid, "sigmoid"), _activation(Sigmoid)),

@@ -21,6 +21,7 @@ from radial.bounds.rounding import Rounding
 from radial.core.ball import Ball
 from radial.core.data import BadInput
 
+
 @dataclass(eq=False)
 class Node:
     """A value of the network that depends on the input: where it comes from and what it can be."""
@@ -265,7 +266,9 @@ _HOOKS = torch.nn.modules.module
 def _fingerprint(network: nn.Module) -> object:
     """What a trace depends on, as far as it can be seen: modules and their plain attributes. Refuses hooks."""
     if _HOOKS._global_forward_hooks or _HOOKS._global_forward_pre_hooks:
-        raise UnsupportedLayer("global forward hooks are registered; they may change what a layer computes: remove them")
+        raise UnsupportedLayer(
+            "global forward hooks are registered; they may change what a layer computes: remove them"
+        )
     parts: list[object] = []
     for name, module in network.named_modules(remove_duplicate=False):
         state = module.__dict__

@@ -30,12 +30,12 @@ class Interval:
 
     @property
     def lower(self) -> Tensor:
-        """center − radius, (B, *shape)."""
+        """Center − radius, (B, *shape)."""
         return self.center - self.radius
 
     @property
     def upper(self) -> Tensor:
-        """center + radius, (B, *shape)."""
+        """Center + radius, (B, *shape)."""
         return self.center + self.radius
 
     @property
@@ -82,10 +82,8 @@ class _Monotone(torch.autograd.Function):
         return middle, upper - middle
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
-    def backward(
-        ctx: FunctionCtx, grad_center: Tensor, grad_radius: Tensor
-    ) -> tuple[Tensor, Tensor, None, None]:
+    @once_differentiable
+    def backward(ctx: FunctionCtx, grad_center: Tensor, grad_radius: Tensor) -> tuple[Tensor, Tensor, None, None]:
         lower, upper = ctx.saved_tensors  # type: ignore[attr-defined]
         slope = ctx.slope  # type: ignore[attr-defined]
         through_upper = (grad_center + grad_radius).mul_(slope(upper)).mul_(0.5)

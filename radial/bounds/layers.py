@@ -15,7 +15,7 @@ from torch import Tensor, fx, nn
 
 from radial.bounds.affine import Convolution, Dense, Op, Positive, Scale
 from radial.bounds.interval import Interval
-from radial.bounds.nonlinear import ELU, Clamp, LeakyReLU, MaxPool, Sigmoid, Tanh
+from radial.bounds.nonlinear import ELU, Clamp, LeakyReLU, MaxPool, ReLU, Sigmoid, Tanh
 from radial.core.data import BadInput
 
 
@@ -142,7 +142,7 @@ def _declared_linear(context: Context, layer: Any) -> Op:
 
 
 def dense(context: Context, weight: Tensor, bias: Tensor | None) -> Op:
-    """y = W·x + b."""
+    """Y = W·x + b."""
     wide = context.weight(weight)
     assert wide is not None
     return Dense(wide, context.weight(bias))
@@ -181,7 +181,8 @@ def _batch_norm(context: Context, layer: Any) -> Op:
         context.refuse(f"{type(layer).__name__} without running statistics, which mixes the samples of a batch,")
     weight, bias = context.weight(layer.weight), context.weight(layer.bias)
     mean, variance = context.weight(layer.running_mean), context.weight(layer.running_var)
-    assert mean is not None and variance is not None
+    assert mean is not None
+    assert variance is not None
     factor = (variance + layer.eps).rsqrt() * (1.0 if weight is None else weight)
     shift = -mean * factor
     total, parts = (shift, shift.abs()) if bias is None else (shift + bias, shift.abs() + bias.abs())
@@ -236,15 +237,15 @@ def window(kernel: int | Sequence[int]) -> int:
     return math.prod(_pair(kernel))
 
 
-def _pair(value: int | Sequence[int]) -> list[int]:
-    return [value, value] if isinstance(value, int) else list(value)
+def _pair(value: int | Sequence[int]) -> tuple[int, int]:
+    return (value, value) if isinstance(value, int) else (value[0], value[-1])
 
 
 MODULES: dict[type[nn.Module], Rule] = {
     nn.Linear: lambda context, m: dense(context, m.weight, m.bias),
     nn.Conv1d: _convolution,
     nn.Conv2d: _convolution,
-    nn.ReLU: lambda context, m: _in_place(context, m, Clamp(0, None)),
+    nn.ReLU: lambda context, m: _in_place(context, m, ReLU()),
     nn.ReLU6: lambda context, m: _in_place(context, m, Clamp(0, 6)),
     nn.Hardtanh: lambda context, m: _in_place(context, m, Clamp(m.min_val, m.max_val)),
     nn.LeakyReLU: lambda context, m: _in_place(context, m, leaky_relu(context, m.negative_slope)),

@@ -1,8 +1,8 @@
-"""The front door: `ibp`, `crown_ibp`, `crown`, ways to combine them, and `sound`, which makes each hold in floating point.
+"""The front door: `ibp`, `crown_ibp`, `crown`, ways to combine them, and `sound`, which pays for floating point.
 
 All take a network, a ball and optionally rows, and return `Bounds`. They differ in how the value of a layer is
-remembered: as a box (IBP), as a box whose last answer is substituted backward (CROWN-IBP), or substituted backward at
-every layer (CROWN).
+remembered: as a box (IBP), as a box whose last answer is substituted backward (CROWN-IBP), or substituted backward
+at every layer (CROWN).
 """
 
 import functools
@@ -69,12 +69,19 @@ METHODS: dict[str, Callable[..., Bounds]] = {"ibp": ibp, "crown-ibp": crown_ibp,
 
 
 def _run(
-    network: nn.Module, ball: Ball, rows: Tensor | None, outward: bool, memory: int, tighten_all: bool, substitute: bool
+    network: nn.Module,
+    ball: Ball,
+    rows: Tensor | None,
+    outward: bool,
+    memory: int,
+    tighten_all: bool,
+    substitute: bool,
 ) -> Bounds:
     _check(network, ball, rows, memory)
     if ball.center.shape[0] == 0:
-        return _empty(network, ball, rows, functools.partial(_run, outward=outward, memory=memory,
-                                                             tighten_all=tighten_all, substitute=substitute))  # fmt: skip
+        # No samples: run one that is thrown away, to learn the shape of the answer.
+        one = None if rows is None else rows.new_zeros((1, *rows.shape[1:]))
+        return _run(network, _any_ball(ball), one, outward, memory, tighten_all, substitute)[:0]
     rounding = None
     if outward:
         check_arithmetic(ball.center.device, ball.center.dtype)
@@ -114,15 +121,13 @@ def _widened(ball: Ball) -> Ball:
     )
 
 
-def _empty(network: nn.Module, ball: Ball, rows: Tensor | None, run: Callable[..., Bounds]) -> Bounds:
-    """No samples: run one that is thrown away, to learn the shape of the answer."""
+def _any_ball(ball: Ball) -> Ball:
+    """A single ball of the same kind, around the valid point nearest to zero."""
     low, high = ball.range()
     center = ball.center.new_zeros((1, *ball.center.shape[1:]))
     center = center if low is None else torch.maximum(center, low)
     center = center if high is None else torch.minimum(center, high)
-    one = Ball(center, ball.radius, ball.p, ball.low, ball.high)
-    bounds = run(network, one, None if rows is None else rows.new_zeros((1, *rows.shape[1:])))
-    return Bounds(bounds.lower[:0], bounds.upper[:0])
+    return Ball(center, ball.radius, ball.p, ball.low, ball.high)
 
 
 def _check(network: nn.Module, ball: Ball, rows: Tensor | None, memory: int) -> None:
@@ -177,7 +182,8 @@ def mixed(first: BoundMethod | str, second: BoundMethod | str, weight: float) ->
         lower, upper = (weight * x + (1 - weight) * y for x, y in ((a.lower, b.lower), (a.upper, b.upper)))
         # Rounding must not push the mixture beyond the better of the two, which is itself a bound.
         return Bounds(
-            torch.minimum(lower, torch.maximum(a.lower, b.lower)), torch.maximum(upper, torch.minimum(a.upper, b.upper))
+            torch.minimum(lower, torch.maximum(a.lower, b.lower)),
+            torch.maximum(upper, torch.minimum(a.upper, b.upper)),
         )
 
     return both
@@ -200,17 +206,16 @@ def best_of(*methods: BoundMethod | str) -> BoundMethod:
 
 
 def sound(base: BoundMethod | str) -> BoundMethod:
-    """The same method, true of the floating-point network: float64 inside, widened at every layer by what rounding can do.
+    """The same method, true of the network in floating point: widened at every layer by what rounding can do.
 
-    Covers the forward pass in the network's own dtype for every batch size, thread count and order of summation, and
-    the rounding of x ± ε. See `bounds/rounding.py` for what it does not cover.
+    Covers the forward pass in the network's own dtype for every batch size, thread count and order of summation,
+    and the rounding of x ± ε. See `bounds/rounding.py` for what it does not cover.
     """
     found = method(base)
     if not is_ours(found):
         raise BadInput("sound() takes ibp, crown_ibp, crown, or a combination of them by mixed() or best_of()")
-    if isinstance(found, functools.partial) and found.keywords.get("outward"):
-        return found
-    return functools.partial(found, outward=True)
+    already = isinstance(found, functools.partial) and found.keywords.get("outward")
+    return found if already else functools.partial(found, outward=True)  # type: ignore[call-arg]
 
 
 def is_ours(base: BoundMethod) -> bool:

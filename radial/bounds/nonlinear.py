@@ -1,102 +1,43 @@
-"""Layers that bend: each has its interval rule and its linear relaxation side by side.
+"""Layers that bend: the activations with their slopes, and max-pooling.
 
-An elementwise activation φ on [l, u] is enclosed between two lines. **Any slope is sound**: for a slope s the intercept
-is the exact extreme of φ(x) − s·x, found at l, at u, or at one of the few points where φ' = s or φ has a kink. So a
-slope may be chosen for tightness alone, and a poor choice can never make a bound wrong.
+What every activation shares, and why any slope is sound, is in `activation`.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from radial.bounds.activation import Activation, Lines
 from radial.bounds.affine import Backward
-from radial.bounds.interval import Interval, monotone
+from radial.bounds.interval import Interval
 
 TRANSCENDENTAL = 16  # units of roundoff allowed to tanh, exp and their kin: every library we know stays below 8
 
 
-class Lines(NamedTuple):
-    """lower_slope·x + lower_intercept ≤ φ(x) ≤ upper_slope·x + upper_intercept on the interval; all (B, *shape)."""
+class ReLU(Activation):
+    """max(x, 0). Exact in floating point."""
 
-    lower_slope: Tensor
-    lower_intercept: Tensor
-    upper_slope: Tensor
-    upper_intercept: Tensor
+    def value(self, x: Tensor) -> Tensor:  # noqa: D102
+        return torch.relu(x)
 
+    def overwrite(self, x: Tensor) -> Tensor:  # noqa: D102
+        return x.relu_()
 
-class Activation:
-    """A non-decreasing elementwise function. Subclasses give φ, its derivative, slopes and stationary points."""
-
-    affine = False
-    separable = False
-    terms = 0
-    spread = 1
-    steepest = 1.0  # the largest derivative anywhere
-
-    _lines: Lines | None = None
-
-    def value(self, x: Tensor) -> Tensor:
-        """φ(x)."""
-        raise NotImplementedError
-
-    def overwrite(self, x: Tensor) -> Tensor:
-        """φ(x), in place if that is faster."""
-        return self.value(x)
-
-    def slope_at_output(self, y: Tensor) -> Tensor:
-        """φ'(x) as a function of y = φ(x), or as a mask where it is 0 or 1."""
-        raise NotImplementedError
-
-    def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-        """The slopes of the lower and the upper line; chosen for tightness only."""
-        raise NotImplementedError
-
-    def stationary(self, slope: Tensor) -> list[Tensor]:
-        """Where φ(x) − slope·x may have an extreme: the solutions of φ'(x) = slope, and the kinks of φ."""
-        raise NotImplementedError
-
-    def interval(self, *x: Interval) -> Interval:  # noqa: D102
-        return monotone(x[0], self.overwrite, self.slope_at_output)
+    def slope_at_output(self, y: Tensor) -> Tensor:  # noqa: D102
+        return y > 0
 
     def lines(self, lower: Tensor, upper: Tensor) -> Lines:
-        """Two lines around φ on [lower, upper]: the chosen slopes with exact intercepts."""
-        below, above = self.slopes(lower, upper)
-        return Lines(
-            below, self._intercept(below, lower, upper, -1), above, self._intercept(above, lower, upper, +1)
-        )
-
-    def _intercept(self, slope: Tensor, lower: Tensor, upper: Tensor, sign: int) -> Tensor:
-        """max (sign = +1) or min (−1) of φ(x) − slope·x over the interval."""
-        pick = torch.maximum if sign > 0 else torch.minimum
-        best = pick(self.value(lower) - slope * lower, self.value(upper) - slope * upper)
-        for point in self.stationary(slope.detach()):
-            # φ(x) − slope·x is flat there, so its gradient with respect to the point itself is zero.
-            inside = (lower < point) & (point < upper)
-            point = torch.where(inside, point, lower.detach())
-            best = torch.where(inside, pick(best, self.value(point) - slope * point), best)
-        return best
-
-    def backward(self, rows: Tensor, *x: Interval) -> Backward:  # noqa: D102
-        if self._lines is None:  # one operator serves one pass, so its interval does not change between calls
-            self._lines = Lines(*(part.unsqueeze(1) for part in self.lines(x[0].lower, x[0].upper)))
-        lines = self._lines
-        positive, negative = rows.clamp(min=0), rows.clamp(max=0)
-        constant = positive * lines.lower_intercept + negative * lines.upper_intercept
-        return [positive * lines.lower_slope + negative * lines.upper_slope], constant.flatten(2).sum(2)
-
-    def magnitude(self, *x: Tensor) -> Tensor:  # noqa: D102
-        return self.inference(*x) + self.steepest * x[0]
-
-    def inference(self, *x: Tensor) -> Tensor:  # noqa: D102
-        return torch.maximum(self.value(x[0]).abs(), self.value(-x[0]).abs())
+        """CROWN's lines: above the chord, below the identity or zero, whichever leaves the smaller area."""
+        left, right = lower.clamp(max=0), upper.clamp(min=0)
+        chord = right / (right - left).clamp(min=torch.finfo(lower.dtype).tiny)  # 1 if active, 0 if inactive
+        zero = torch.zeros_like(lower)
+        return Lines((upper > -lower).to(lower.dtype), zero, chord, -chord * left)
 
 
 class Clamp(Activation):
-    """min(max(x, low), high): ReLU is Clamp(0, None), ReLU6 and Hardtanh are clamps too. Exact in floating point."""
+    """min(max(x, low), high): ReLU6, Hardtanh and torch.clamp. Exact in floating point."""
 
     def __init__(self, low: float | None, high: float | None) -> None:
         self.low, self.high = low, high
@@ -116,7 +57,7 @@ class Clamp(Activation):
         return inside
 
     def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
-        """The two sides of each convex hull, taking the longer one (for ReLU: CROWN's adaptive slope)."""
+        """The two sides of each convex hull, taking the longer one."""
         low = -torch.inf if self.low is None else self.low
         high = torch.inf if self.high is None else self.high
         # Lower hull: flat up to `low`, then a line to the right end; upper hull: a line from the left end to
@@ -288,10 +229,10 @@ class MaxPool:
     upper bound, a constant.
     """
 
-    kernel: Sequence[int]
-    stride: Sequence[int]
-    padding: Sequence[int]
-    dilation: Sequence[int]
+    kernel: tuple[int, int]
+    stride: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
 
     affine = False
     separable = False
@@ -314,7 +255,7 @@ class MaxPool:
         return flat.view(*x.shape[:2], -1, flat.shape[-1])
 
     def _choose(self, x: Interval) -> tuple[Tensor, Tensor, Tensor]:
-        """Flat input index of the chosen element, whether it certainly wins, and the upper constant; (B, C, positions)."""
+        """The chosen element's flat index, whether it certainly wins, the upper constant; (B, C, positions)."""
         lower, upper = self._windows(x.lower), self._windows(x.upper)
         height, width = x.shape[1:]
         places = torch.arange(height * width, dtype=torch.float64, device=lower.device).view(1, 1, height, width)

@@ -66,9 +66,9 @@ class Ball:
         if not (math.isfinite(smallest) and math.isfinite(largest)):
             raise BadInput("center must be finite, got NaN or inf")
         if low is not None and bool((self.center < low).any()):
-            raise BadInput(f"center must lie in the valid range: its smallest value is {smallest:g}, low is {_show(self.low)}")
+            raise BadInput(f"center must be ≥ low: its smallest value is {smallest:g}, low is {_show(self.low)}")
         if high is not None and bool((self.center > high).any()):
-            raise BadInput(f"center must lie in the valid range: its largest value is {largest:g}, high is {_show(self.high)}")
+            raise BadInput(f"center must be ≤ high: its largest value is {largest:g}, high is {_show(self.high)}")
 
     def _per_feature(self, name: str, value: float | Tensor) -> Tensor:
         """A float or tensor as (1, *obs), in the dtype and on the device of the centre."""
@@ -111,7 +111,8 @@ class Ball:
         low, high = self.range()
         lower, upper = self.center - radius, self.center + radius
         return Bounds(
-            lower if low is None else torch.maximum(lower, low), upper if high is None else torch.minimum(upper, high)
+            lower if low is None else torch.maximum(lower, low),
+            upper if high is None else torch.minimum(upper, high),
         )
 
     def project(self, x: Tensor) -> Tensor:
@@ -170,13 +171,17 @@ class Ball:
 
     def _sample_l1(self, rng: torch.Generator, kind: str) -> Tensor:
         rows, features = self.center.flatten(1).shape
-        options = {"generator": rng, "dtype": torch.float64, "device": self.center.device}
-        sign = torch.rand((rows, features), **options).lt(0.5).double() * 2 - 1
+        device = self.center.device
+
+        def uniform(columns: int) -> Tensor:
+            return torch.rand((rows, columns), generator=rng, dtype=torch.float64, device=device)
+
+        sign = uniform(features).lt(0.5).double() * 2 - 1
         if kind != "uniform":
-            at = torch.rand((rows, features), **options).argmax(1, keepdim=True)
+            at = uniform(features).argmax(1, keepdim=True)
             return torch.zeros_like(sign).scatter(1, at, sign.gather(1, at))
         # The first n of n + 1 exponentials, divided by their sum, are uniform on the solid simplex.
-        share = -torch.rand((rows, features + 1), **options).clamp(min=1e-300).log()
+        share = -uniform(features + 1).clamp(min=1e-300).log()
         return sign * share[:, :-1] / share.sum(1, keepdim=True)
 
     def _in_budgets(self, shift: Tensor) -> Tensor:
@@ -219,7 +224,7 @@ class Ball:
 
 
 def _reach_l1(weight: Tensor, cap: Tensor) -> Tensor:
-    """max w·t subject to Σt ≤ 1, 0 ≤ t ≤ cap, by its dual μ + Σ cap·(w − μ)+.
+    """Max w·t subject to Σt ≤ 1, 0 ≤ t ≤ cap, by its dual μ + Σ cap·(w − μ)+.
 
     Any μ ≥ 0 gives an upper bound, so an error in μ can cost tightness but never soundness.
     """
@@ -232,7 +237,7 @@ def _reach_l1(weight: Tensor, cap: Tensor) -> Tensor:
 
 
 def _reach_l2(weight: Tensor, cap: Tensor) -> Tensor:
-    """max w·t subject to Σt² ≤ 1, 0 ≤ t ≤ cap, by its dual λ/2 + Σ (w·t − λ·t²/2) at t = min(cap, w/λ).
+    """Max w·t subject to Σt² ≤ 1, 0 ≤ t ≤ cap, by its dual λ/2 + Σ (w·t − λ·t²/2) at t = min(cap, w/λ).
 
     λ by bisection; as for ℓ1, any λ ≥ 0 gives an upper bound.
     """
@@ -283,4 +288,3 @@ def _dims(center: Tensor) -> str:
 
 def _show(value: float | Tensor | None) -> str:
     return "per feature" if isinstance(value, Tensor) else str(value)
-

@@ -42,7 +42,7 @@ class Bounds:
 
     @property
     def width(self) -> Tensor:
-        """upper − lower, (B, *)."""
+        """Upper − lower, (B, *)."""
         return self.upper - self.lower
 
     def contains(self, y: Tensor) -> Tensor:

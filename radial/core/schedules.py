@@ -33,7 +33,7 @@ class Constant:
     def __post_init__(self) -> None:
         _check_finite(value=self.value)
 
-    def __call__(self, step: float) -> float:
+    def __call__(self, step: float) -> float:  # noqa: D102
         return self.value
 
 
@@ -50,7 +50,7 @@ class Linear:
         _check_finite(start=self.start, end=self.end)
         _check_ramp(self.first_step, self.last_step)
 
-    def __call__(self, step: float) -> float:
+    def __call__(self, step: float) -> float:  # noqa: D102
         share = (step - self.first_step) / (self.last_step - self.first_step)
         return self.start + (self.end - self.start) * min(max(share, 0.0), 1.0)
 
@@ -83,7 +83,7 @@ class Smoothed:
         """Length of the curved part, k − i, in steps."""
         return int(self.middle * (self.last_step - self.first_step))
 
-    def __call__(self, step: float) -> float:
+    def __call__(self, step: float) -> float:  # noqa: D102
         curved = self.curved
         straight = self.last_step - self.first_step - curved
         # Dividing both terms of α's denominator by curved^(power−1) keeps the numbers in range for long ramps.
@@ -126,7 +126,7 @@ class Exponential:
         """ρ = exp(W(c)), with W Lambert's function."""
         return math.exp(lambert_w(self.middle / (1 - self.middle) * self.end / self.start))
 
-    def __call__(self, step: float) -> float:
+    def __call__(self, step: float) -> float:  # noqa: D102
         curved = int(self.middle * (self.last_step - self.first_step))
         since = step - self.first_step
         if since < 0 and self.before is not None:

@@ -1,0 +1,133 @@
+"""Elementwise activations as the bounds see them: an interval rule, and two lines around the curve.
+
+An activation φ on [l, u] is enclosed between two lines. **Any slope is sound**: for a slope s the intercept is the
+exact extreme of φ(x) − s·x, found at l, at u, or at one of the few points where φ' = s or φ has a kink. So a slope
+may be chosen for tightness alone, and a poor choice can never make a bound wrong.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.autograd.function import FunctionCtx, once_differentiable
+
+from radial.bounds.affine import Backward
+from radial.bounds.interval import Interval, monotone
+
+
+class Lines(NamedTuple):
+    """lower_slope·x + lower_intercept ≤ φ(x) ≤ upper_slope·x + upper_intercept on the interval; all (B, *shape)."""
+
+    lower_slope: Tensor
+    lower_intercept: Tensor
+    upper_slope: Tensor
+    upper_intercept: Tensor
+
+
+class Activation:
+    """A non-decreasing elementwise function. Subclasses give φ, its derivative, slopes and stationary points."""
+
+    affine = False
+    separable = False
+    terms = 0
+    spread = 1
+    steepest = 1.0  # the largest derivative anywhere
+
+    _lines: Lines | None = None
+
+    def value(self, x: Tensor) -> Tensor:
+        """φ(x)."""
+        raise NotImplementedError
+
+    def overwrite(self, x: Tensor) -> Tensor:
+        """φ(x), in place if that is faster."""
+        return self.value(x)
+
+    def slope_at_output(self, y: Tensor) -> Tensor:
+        """φ'(x) as a function of y = φ(x), or as a mask where it is 0 or 1."""
+        raise NotImplementedError
+
+    def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+        """The slopes of the lower and the upper line; chosen for tightness only."""
+        raise NotImplementedError
+
+    def stationary(self, slope: Tensor) -> list[Tensor]:
+        """Where φ(x) − slope·x may have an extreme: the solutions of φ'(x) = slope, and the kinks of φ."""
+        raise NotImplementedError
+
+    def interval(self, *x: Interval) -> Interval:  # noqa: D102
+        return monotone(x[0], self.overwrite, self.slope_at_output)
+
+    def lines(self, lower: Tensor, upper: Tensor) -> Lines:
+        """Two lines around φ on [lower, upper]: the chosen slopes with exact intercepts."""
+        below, above = self.slopes(lower, upper)
+        return Lines(below, self._intercept(below, lower, upper, -1), above, self._intercept(above, lower, upper, +1))
+
+    def _intercept(self, slope: Tensor, lower: Tensor, upper: Tensor, sign: int) -> Tensor:
+        """Max (sign = +1) or min (−1) of φ(x) − slope·x over the interval."""
+        pick = torch.maximum if sign > 0 else torch.minimum
+        best = pick(self.value(lower) - slope * lower, self.value(upper) - slope * upper)
+        for point in self.stationary(slope.detach()):
+            # φ(x) − slope·x is flat there, so its gradient with respect to the point itself is zero.
+            inside = (lower < point) & (point < upper)
+            point = torch.where(inside, point, lower.detach())
+            best = torch.where(inside, pick(best, self.value(point) - slope * point), best)
+        return best
+
+    def backward(self, rows: Tensor, *x: Interval) -> Backward:  # noqa: D102
+        if self._lines is None:  # one operator serves one pass, so its interval does not change between calls
+            self._lines = Lines(*(part.unsqueeze(1) for part in self.lines(x[0].lower, x[0].upper)))
+        form, constant = _Substitute.apply(rows, *self._lines)
+        return [form], constant
+
+    def magnitude(self, *x: Tensor) -> Tensor:  # noqa: D102
+        return self.inference(*x) + self.steepest * x[0]
+
+    def inference(self, *x: Tensor) -> Tensor:  # noqa: D102
+        return torch.maximum(self.value(x[0]).abs(), self.value(-x[0]).abs())
+
+
+class _Substitute(torch.autograd.Function):
+    """rows·φ(x) ≥ form·x + constant: positive coefficients take the lower line, negative ones the upper.
+
+    With m the mean of the two slopes and g half their difference, that is rows·m + |rows|·g; so for the intercepts.
+    Written out by hand because the coefficients are the largest tensors of a backward pass, and autograd would walk
+    over them twice as often.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: FunctionCtx, rows: Tensor, below: Tensor, below_at: Tensor, above: Tensor, above_at: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(rows, below, below_at, above, above_at)
+        size = rows.abs()
+        form = (rows * _mean(below, above)).addcmul_(size, _half_gap(below, above))
+        constant = (rows * _mean(below_at, above_at)).addcmul_(size, _half_gap(below_at, above_at))
+        return form, constant.sum(tuple(range(2, rows.ndim)))
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, grad_form: Tensor, grad_constant: Tensor) -> tuple[Tensor | None, ...]:
+        rows, below, below_at, above, above_at = ctx.saved_tensors  # type: ignore[attr-defined]
+        wanted = ctx.needs_input_grad  # type: ignore[attr-defined]
+        grad_constant = grad_constant.view(*grad_constant.shape, *[1] * (rows.ndim - 2))
+        gradients: list[Tensor | None] = [None] * 5
+        if wanted[0]:
+            through_size = (grad_form * _half_gap(below, above)).addcmul_(grad_constant, _half_gap(below_at, above_at))
+            total = through_size.mul_(rows.sign()).addcmul_(grad_form, _mean(below, above))
+            total.addcmul_(grad_constant, _mean(below_at, above_at))
+            gradients[0] = total.sum(0, keepdim=True) if rows.shape[0] != total.shape[0] else total
+        for first, part in ((1, "min"), (3, "max")):
+            if wanted[first] or wanted[first + 1]:  # a ReLU's lower line is constant: nothing to do
+                used = rows.clamp(**{part: 0})
+                gradients[first] = (used * grad_form).sum(1, keepdim=True)
+                gradients[first + 1] = (used * grad_constant).sum(1, keepdim=True)
+        return tuple(gradients)
+
+
+def _mean(a: Tensor, b: Tensor) -> Tensor:
+    return (a + b) / 2
+
+
+def _half_gap(a: Tensor, b: Tensor) -> Tensor:
+    return (a - b) / 2
