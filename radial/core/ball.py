@@ -228,11 +228,12 @@ def _reach_l1(weight: Tensor, cap: Tensor) -> Tensor:
 
     Any μ ≥ 0 gives an upper bound, so an error in μ can cost tightness but never soundness.
     """
+    last = weight.shape[-1] - 1
     with torch.no_grad():
-        order = weight.sort(dim=-1, descending=True)
-        filled = cap.gather(-1, order.indices).cumsum(-1)
-        at = (filled < 1).sum(-1, keepdim=True)  # the first place where the budget is used up
-        multiplier = torch.where(at < weight.shape[-1], order.values.gather(-1, at.clamp(max=weight.shape[-1] - 1)), 0)
+        order = weight.argsort(dim=-1, descending=True)
+        at = (cap.gather(-1, order).cumsum(-1) < 1).sum(-1, keepdim=True)  # the first place where the budget is used up
+        place = order.gather(-1, at.clamp(max=last))
+    multiplier = torch.where(at <= last, weight.gather(-1, place), 0)
     return multiplier.squeeze(-1) + (cap * (weight - multiplier).clamp(min=0)).sum(-1)
 
 
