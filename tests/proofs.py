@@ -47,13 +47,29 @@ def outputs(network: nn.Module, x: Tensor) -> Tensor:
 
 
 def assert_encloses(bounds: rr.Bounds, y: Tensor, relative: float, what: str) -> None:
-    scale = torch.maximum(bounds.lower.abs(), bounds.upper.abs()).clamp(min=1e-3).double()
-    slack = relative * scale
+    size = torch.maximum(bounds.lower.abs(), bounds.upper.abs()).double()
+    slack = relative * size.amax(-1, keepdim=True)  # relative to the largest of a row's outputs
     below = (bounds.lower.double() - slack - y.double()).max()
     above = (y.double() - bounds.upper.double() - slack).max()
     assert bool(torch.isfinite(bounds.lower).all() & torch.isfinite(bounds.upper).all()), f"{what}: not finite"
     assert below <= 0, f"{what}: {below:.3g} below the lower bound"
     assert above <= 0, f"{what}: {above:.3g} above the upper bound"
+
+
+def check_geometry(seed: int) -> None:
+    """The ball against points made without its help: its box holds them and its minima lie below them."""
+    ball = random_ball((6,), seed, batch=2, dtype=torch.float64)
+    rng = generator(seed + 1)
+    shift = 2 * torch.rand((500, 2, 6), generator=rng, dtype=torch.float64) - 1
+    shift[::2] = shift[::2].sign()
+    if ball.p != math.inf:
+        shift = shift / torch.linalg.vector_norm(shift, ball.p, dim=2, keepdim=True)
+    x = ball.center + shift * ball.radius
+    x = x if ball.low is None else x.clamp(ball.low, ball.high)
+    rows = torch.randn(2, 3, 6, generator=rng, dtype=torch.float64)
+    least = ball.minimum(rows, 0.5)
+    assert bool(ball.box().contains(x).all())
+    assert bool((torch.einsum("bkn,sbn->sbk", rows, x) + 0.5 >= least - 1e-12).all())
 
 
 def check_sampling(kind: str, seed: int, points: int) -> int:
@@ -123,6 +139,19 @@ def check_attained(seed: int, methods: dict[str, object] | None = None) -> int:
         for name, method in (methods or {n: rr.sound(m) for n, m in METHODS.items()}).items():
             assert_encloses(method(network, ball), y.unsqueeze(1), 0, f"sound {name}, attained, seed {seed}")
     return len(found)
+
+
+def check_overflow() -> None:
+    """Where float32 overflows, no finite bound may be given, whatever float64 could still represent."""
+    network = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+    for parameter in network.parameters():
+        parameter.data.fill_(1e25)
+    x = torch.ones(1, 2)
+    assert bool(network(x).isinf().all())
+    for name, method in METHODS.items():
+        with torch.no_grad():
+            bounds = rr.sound(method)(network, rr.Ball(x, 0.1))
+        assert not bool(torch.isfinite(bounds.upper).any()), f"{name}: a finite bound for an infinite output"
 
 
 def check_zero_radius(kind: str, seed: int) -> None:

@@ -87,3 +87,8 @@ def test_radius_zero_is_the_output(kind: str) -> None:
 def test_affine_networks_are_exact() -> None:
     for seed in range(3):
         proofs.check_affine_exact(seed)
+
+
+def test_the_ball_against_points_made_without_it() -> None:
+    for seed in range(60):
+        proofs.check_geometry(seed)
