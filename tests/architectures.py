@@ -67,7 +67,11 @@ class Conv1d(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.body = nn.Sequential(
-            nn.Conv1d(2, 4, 3, stride=2, padding=2, dilation=2), nn.ELU(1.3), nn.BatchNorm1d(4), nn.Flatten(), nn.Linear(20, 3)
+            nn.Conv1d(2, 4, 3, stride=2, padding=2, dilation=2),
+            nn.ELU(1.3),
+            nn.BatchNorm1d(4),
+            nn.Flatten(),
+            nn.Linear(20, 3),
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -97,8 +101,12 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], Shape]] = {
     "clamp": (_mlp(nn.Hardtanh(-0.4, 0.9), nn.ReLU6()), (5,)),
     "conv": (
         lambda: nn.Sequential(
-            nn.Conv2d(2, 4, 3, stride=2, padding=1), nn.ReLU(),
-            nn.Conv2d(4, 4, 3, padding=2, dilation=2, groups=2), nn.ReLU(), nn.Flatten(), nn.Linear(64, 3),
+            nn.Conv2d(2, 4, 3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(4, 4, 3, padding=2, dilation=2, groups=2),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(64, 3),
         ),
         (2, 8, 8),
     ),  # fmt: skip
@@ -108,14 +116,25 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], Shape]] = {
     ),
     "max-pool": (
         lambda: nn.Sequential(
-            nn.Conv2d(1, 3, 3, padding=1), nn.MaxPool2d(3, stride=2, padding=1), nn.ReLU(),
-            nn.Conv2d(3, 3, 3), nn.MaxPool2d(2, stride=1), nn.Flatten(), nn.Linear(3, 3),
+            nn.Conv2d(1, 3, 3, padding=1),
+            nn.MaxPool2d(3, stride=2, padding=1),
+            nn.ReLU(),
+            nn.Conv2d(3, 3, 3),
+            nn.MaxPool2d(2, stride=1),
+            nn.Flatten(),
+            nn.Linear(3, 3),
         ),
         (1, 8, 8),
     ),  # fmt: skip
     "avg-pool": (
         lambda: nn.Sequential(
-            nn.Conv2d(1, 4, 3), nn.Tanh(), nn.AvgPool2d(2), nn.BatchNorm2d(4), nn.Dropout(0.5), nn.Flatten(), nn.Linear(36, 3)
+            nn.Conv2d(1, 4, 3),
+            nn.Tanh(),
+            nn.AvgPool2d(2),
+            nn.BatchNorm2d(4),
+            nn.Dropout(0.5),
+            nn.Flatten(),
+            nn.Linear(36, 3),
         ),
         (1, 8, 8),
     ),

@@ -90,7 +90,8 @@ def check_exact(seed: int) -> tuple[float, float, float]:
 
 
 @pytest.mark.parametrize(
-    "seeds", [pytest.param(range(100), id="short"), pytest.param(range(100, 2100), id="long", marks=pytest.mark.nightly)]
+    "seeds",
+    [pytest.param(range(100), id="short"), pytest.param(range(100, 2100), id="long", marks=pytest.mark.nightly)],
 )
 def test_no_bound_is_tighter_than_the_truth(seeds: range) -> None:
     widths = np.array([check_exact(seed) for seed in seeds])

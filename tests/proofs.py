@@ -100,7 +100,9 @@ def attained_network(seed: int) -> tuple[nn.Module, tuple[int, ...]]:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         if kind == 0:
-            network: nn.Module = nn.Sequential(nn.Linear(12, 40), nn.ReLU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 3))
+            network: nn.Module = nn.Sequential(
+                nn.Linear(12, 40), nn.ReLU(), nn.Linear(40, 40), nn.ReLU(), nn.Linear(40, 3)
+            )
             shape: tuple[int, ...] = (12,)
         elif kind == 1:
             network = nn.Sequential(

@@ -95,7 +95,7 @@ def _rows(
     for name, batch, (job, _), train, forward, both in zip(
         names, batches, forwards, trains, forward_s, train_s, strict=True
     ):
-        peak = _peak(train if trainable else job, trainable)
+        peak = _peak(train if trainable else job, x.device, trainable)
         row = Row(
             subject.name,
             name,
@@ -137,6 +137,6 @@ def _train(network: nn.Module, job: Job, total: Callable[[Any], Tensor]) -> None
     total(job()).backward()
 
 
-def _peak(job: Job, with_gradients: bool) -> int | None:
+def _peak(job: Job, device: torch.device, with_gradients: bool) -> int | None:
     with torch.set_grad_enabled(with_gradients):
-        return peak_bytes(job)
+        return peak_bytes(job, device)

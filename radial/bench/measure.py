@@ -46,10 +46,10 @@ def median_seconds(jobs: Sequence[Job], repeats: int, warmup: int = 2) -> list[f
     return [statistics.median(record) for record in times]
 
 
-def peak_bytes(job: Job) -> int | None:
+def peak_bytes(job: Job, device: torch.device) -> int | None:
     """Memory a call needs at its peak beyond what the process held before; None where it cannot be measured."""
     gc.collect()
-    if torch.cuda.is_available():
+    if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
         before = torch.cuda.memory_allocated()
         job()

@@ -197,11 +197,12 @@ class Positive(Affine):
 
     apply  acts on (n, *in) for any n and keeps the batch axis first and apart
     terms  how many inputs one output adds up; 0 for maps that only move elements, which are exact
+    repeats  whether an element may appear twice
     """
 
-    def __init__(self, apply: Callable[[Tensor], Tensor], terms: int = 0) -> None:
+    def __init__(self, apply: Callable[[Tensor], Tensor], terms: int = 0, repeats: bool = False) -> None:
         self.apply, self.terms, self.spread = apply, terms, terms
-        self.separable = terms == 0
+        self.separable = terms == 0 and not repeats
 
     def interval(self, *x: Interval) -> Interval:  # noqa: D102
         return Interval(self.apply(x[0].center), self.apply(x[0].radius))
@@ -220,8 +221,6 @@ class Positive(Affine):
 
 class Concatenate(Affine):
     """Branches side by side along an axis (counted with the batch axis, never the batch axis itself)."""
-
-    separable = True
 
     def __init__(self, dim: int) -> None:
         self.dim = dim

@@ -229,7 +229,10 @@ def _get_item(context: Context, x: Any, index: Any) -> Applied:
         context.refuse(f"the index {index!r}, which selects samples of the batch,")
     if not all(part is None or part is Ellipsis or isinstance(part, (int, slice, Tensor)) for part in parts):
         context.refuse(f"the index {index!r}")
-    return Applied(Positive(lambda t: t[index]), [x])
+    lookups = sum(isinstance(part, Tensor) for part in parts)
+    if lookups > 1 or (lookups and any(isinstance(part, int) for part in parts)):
+        context.refuse("an index of several lookups, which may move the batch axis,")
+    return Applied(Positive(lambda t: t[index], repeats=lookups > 0), [x])
 
 
 def _average(context: Context, x: Any, dim: Any = None, keepdim: bool = False) -> Applied:

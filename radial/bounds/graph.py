@@ -72,9 +72,12 @@ class Program:
         error = None
         if self.rounding is not None:
             sizes = [node.interval.magnitude + self.rounding.smallest_input for node in inputs]
-            error = self.rounding.error(op.terms, op.spread, op.inference(*sizes), op.magnitude(*sizes))
+            spread = op.spread + interval.shape.numel()
+            error = self.rounding.error(op.terms, spread, op.inference(*sizes), op.magnitude(*sizes))
             interval = Interval(interval.center, interval.radius + error)
         boxed = all(node.boxed for node in inputs)
+        # A layer that repeats elements (broadcasting, cat of twice the same) leaves them correlated.
+        fewer = interval.shape.numel() <= inputs[0].interval.shape.numel()
         node = Node(
             name,
             op,
@@ -82,7 +85,7 @@ class Program:
             interval,
             error,
             affine=op.affine and all(node.affine for node in inputs),
-            boxed=boxed and op.separable,
+            boxed=boxed and op.separable and fewer,
             exact=boxed and op.affine and len(inputs) == 1,
         )
         self.nodes.append(node)

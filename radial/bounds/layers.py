@@ -219,12 +219,25 @@ def _in_place(context: Context, layer: Any, op: Op) -> Op:
 
 
 def check_alone(context: Context) -> None:
-    """An in-place layer is only what it seems if nobody reads the value it overwrites."""
+    """An in-place layer is only what it seems if nobody else reads the memory it overwrites."""
     used: Any = context.node.args[0]
     while isinstance(used, fx.Node):
         if len(used.users) > 1:
             context.refuse(f"an in-place layer on '{used.name}', whose value is used again elsewhere,")
-        used = used.args[0] if used.op != "placeholder" and used.args else None
+        used = used.args[0] if _shares_memory(context, used) else None
+
+
+def _shares_memory(context: Context, node: fx.Node) -> bool:
+    """Whether a step may return its input's own memory: a view, an identity, another in-place layer."""
+    if node.op in ("placeholder", "get_attr"):
+        return False
+    if node.op == "call_module":
+        layer = context.network.get_submodule(str(node.target))
+        passes = (nn.Flatten, nn.Identity, nn.Dropout, nn.Dropout2d)
+        return isinstance(layer, passes) or bool(getattr(layer, "inplace", False)) or rule_for(layer) is _refuse
+    name = str(getattr(node.target, "__name__", node.target))
+    allocates = ("linear", "conv1d", "conv2d", "max_pool2d", "avg_pool2d", "matmul", "mm", "add", "sub", "mul", "cat")
+    return name not in allocates or bool(node.kwargs.get("inplace"))
 
 
 def same(x: Tensor) -> Tensor:

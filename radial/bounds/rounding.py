@@ -44,7 +44,7 @@ class Rounding:
         """How far the computed value of a layer may lie from the exact one, elementwise.
 
         terms      roundings behind one output element of the forward pass; 0: the layer is exact (a ReLU, a reshape)
-        spread     terms of one element of the transposed layer, which the backward substitution adds up
+        spread     terms of the sums of a backward substitution: of the transposed layer, and over the whole layer
         inference  Σ|terms| of the forward pass        ours  Σ|terms| of what we compute
         """
         forward = gamma(terms, self.unit) * inference + terms * self.tiny if terms else 0.0
@@ -54,7 +54,7 @@ class Rounding:
 
     def input_error(self, magnitude: Tensor) -> Tensor:
         """The rounding of x ± ε, of ε itself and of a projection: a few units in the last place of the input."""
-        return (4 * self.unit + gamma(SPARE, UNIT_64)) * magnitude + self.tiny
+        return (4 * self.unit + gamma(SPARE + magnitude[:1].numel(), UNIT_64)) * magnitude + self.tiny
 
     @property
     def smallest_input(self) -> float:
@@ -71,13 +71,26 @@ class Rounding:
 
 
 def check_arithmetic(device: torch.device, dtype: torch.dtype) -> None:
-    """Refuse settings under which torch may run a float32 network in less than float32, or by other formulas."""
+    """Refuse settings under which torch may run a float32 network in less than float32."""
+    if torch.is_autocast_enabled(device.type):
+        raise BadInput("a sound bound needs full-precision inference: torch.autocast must be off")
     if dtype != torch.float32:
         return
-    if torch.get_float32_matmul_precision() != "highest":
+    try:
+        precision = torch.get_float32_matmul_precision()
+    except RuntimeError:  # old and new settings contradict each other
+        precision = "mixed"
+    if precision != "highest":
         raise BadInput(
             "a sound bound needs full float32 inference: torch.set_float32_matmul_precision must be 'highest', "
-            f"got {torch.get_float32_matmul_precision()!r}"
+            f"got {precision!r}"
         )
+    backend = torch.backends.cudnn if device.type == "cuda" else torch.backends.mkldnn
+    for part in (backend, getattr(backend, "conv", None), getattr(backend, "matmul", None)):
+        if getattr(part, "fp32_precision", "none") not in ("none", "ieee"):
+            raise BadInput(
+                "a sound bound needs full float32 inference: torch.backends' fp32_precision must be 'ieee', "
+                f"got {part.fp32_precision!r}"  # type: ignore[union-attr]
+            )
     if device.type == "cuda" and (torch.backends.cudnn.allow_tf32 or torch.backends.cuda.matmul.allow_tf32):
-        raise BadInput("a sound bound needs full float32 inference: set torch.backends.cudnn.allow_tf32 = False")
+        raise BadInput("a sound bound needs full float32 inference: torch.backends.cudnn.allow_tf32 must be False")

@@ -50,8 +50,8 @@ class Ball:
             radius = self._per_feature("radius", self.radius).detach()
             bad = radius[~torch.isfinite(radius) | (radius < 0)]
             worst = bad[0].item() if bad.numel() else 0.0
-        if not (math.isfinite(worst) and worst >= 0):
-            raise BadInput(f"radius must be finite and ≥ 0, got {worst:g}")
+        if not 0 <= worst <= torch.finfo(self.center.dtype).max:
+            raise BadInput(f"radius must be finite in {self.center.dtype} and ≥ 0, got {worst:g}")
 
     def _check_range(self) -> None:
         low, high = self.range()
@@ -116,7 +116,7 @@ class Ball:
         )
 
     def project(self, x: Tensor) -> Tensor:
-        """The point of the ball nearest to x, feature distances measured in budgets; (B, *obs) → (B, *obs)."""
+        """The nearest point, distances measured in budgets, then cut to the range; (B, *obs) → (B, *obs)."""
         if x.shape != self.center.shape:
             raise BadInput(f"x must have the shape of center {tuple(self.center.shape)}, got {tuple(x.shape)}")
         box = self.box()
