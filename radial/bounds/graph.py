@@ -102,10 +102,11 @@ def build(network: nn.Module, ball: Ball, rounding: Rounding | None, tighten: Ti
     """
     network = getattr(network, "_orig_mod", network)  # torch.compile's wrapper computes what it wraps
     traced = trace(network, fresh=rounding is not None)
+    root = _root(network)
     program = Program(ball, rounding)
     values: dict[fx.Node, Any] = {}
     for step in traced.steps:
-        result = _evaluate(step, values, network, traced, program, tighten)
+        result = _evaluate(step, values, root, traced, program, tighten)
         values[step.node] = result
     if not isinstance(result, Node):
         kind = "a constant" if isinstance(result, (Tensor, int, float)) else f"a {type(result).__name__}"
@@ -115,19 +116,12 @@ def build(network: nn.Module, ball: Ball, rounding: Rounding | None, tighten: Ti
     return program
 
 
-def _evaluate(
-    step: "Step",
-    values: dict[fx.Node, Any],
-    network: nn.Module,
-    traced: "Trace",
-    program: Program,
-    tighten: Tighten,
-) -> Any:
-    node = step.node
+def _evaluate(step: "Step", values: dict[fx.Node, Any], traced: "Trace", program: Program, tighten: Tighten) -> Any:
+    node, network = step.node, traced.root
     if step.rule is not None and isinstance(values[node.args[0]], Node):  # type: ignore[index]
         x = values[node.args[0]]  # type: ignore[index]
-        context = layers.Context(node, network, x, program.rounding is not None)
-        return _apply(layers.Applied(step.rule(context, step.layer), [x]), node, program, tighten)
+        context = layers.Context(node, root, x, program.rounding is not None)
+        return _apply(layers.Applied(step.rule(context, layer), [x]), node, program, tighten)
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda used: values[used])
     if node.op == "output":
         return args[0]
@@ -135,13 +129,13 @@ def _evaluate(
         return _input(node, args, program)
     if node.op == "get_attr":
         target = str(node.target)
-        return traced.constants[target] if target in traced.constants else _attribute(network, target)
+        return traced.constants[target] if target in traced.constants else _attribute(root, target)
     sets = [value for value in _leaves((args, kwargs)) if isinstance(value, Node)]
     if not sets:
-        return _compute(node, step.layer, args, kwargs)
-    context = layers.Context(node, network, sets[0], program.rounding is not None)
-    if step.layer is not None:
-        context.refuse(f"{type(step.layer).__name__} called with more than one input")
+        return _compute(node, layer, args, kwargs)
+    context = layers.Context(node, root, sets[0], program.rounding is not None)
+    if layer is not None:
+        context.refuse(f"{type(layer).__name__} called with more than one input")
     return _apply(function_op(context, args, kwargs), node, program, tighten)
 
 
@@ -213,15 +207,14 @@ class _Tracer(fx.Tracer):
 
 
 class Step(NamedTuple):
-    """One line of the traced forward, with its module and that module's rule."""
+    """One line of the traced forward, and for a module called with one positional argument its rule."""
 
     node: fx.Node
-    layer: nn.Module | None
-    rule: layers.Rule | None  # for a module called with one positional argument
+    rule: layers.Rule | None
 
 
 class Trace(NamedTuple):
-    """The traced forward, and the tensors it makes."""
+    """The traced forward, and the tensors it makes. Holds no module, so that it does not keep a network alive."""
 
     steps: list[Step]
     constants: dict[str, Tensor]
@@ -239,8 +232,9 @@ def trace(network: nn.Module, fresh: bool = False) -> Trace:
     if not fresh and network in _TRACES and _TRACES[network][0] == fingerprint:
         return _TRACES[network][1]
     tracer = _Tracer()
+    root = _root(network)
     try:
-        graph = tracer.trace(network)
+        graph = tracer.trace(root)
     except fx.proxy.TraceError as error:
         raise UnsupportedLayer(
             f"the forward of {type(network).__name__} has control flow that depends on its input "
@@ -250,12 +244,17 @@ def trace(network: nn.Module, fresh: bool = False) -> Trace:
         raise UnsupportedLayer(f"torch.fx cannot trace {type(network).__name__}: {_line(error)}") from error
     steps = []
     for node in graph.nodes:
-        layer = network.get_submodule(str(node.target)) if node.op == "call_module" else None
-        simple = layer is not None and len(node.args) == 1 and not node.kwargs
-        steps.append(Step(node, layer, layers.rule_for(layer) if simple and layer is not None else None))
+        simple = node.op == "call_module" and len(node.args) == 1 and not node.kwargs
+        steps.append(Step(node, layers.rule_for(root.get_submodule(str(node.target))) if simple else None))
     result = Trace(steps, tracer.constants)
     _TRACES[network] = fingerprint, result
     return result
+
+
+def _root(network: nn.Module) -> nn.Module:
+    """fx would look inside a network that is a single layer; in a container it is called as a whole."""
+    single = _Tracer().is_leaf_module(network, "")
+    return nn.Sequential(network) if single else network
 
 
 def _line(error: Exception) -> str:
@@ -281,5 +280,5 @@ def _fingerprint(network: nn.Module) -> object:
                 "computes: remove them (for weight_norm and spectral_norm use torch.nn.utils.parametrizations)"
             )
         plain = [item for item in state.items() if item[0][0] != "_" and isinstance(item[1], _PLAIN)]
-        parts.append((name, id(module), plain))
+        parts.append((name, id(module), plain, state.get("forward")))
     return parts
