@@ -8,7 +8,8 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from radial.bounds.methods import BoundMethod, check_eval, crown_ibp, is_ours, method, sound
+from radial.bounds.graph import inspect
+from radial.bounds.methods import BoundMethod, crown_ibp, is_ours, method, sound
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds, Verdict
 
@@ -25,7 +26,7 @@ def certify_action(network: nn.Module, ball: Ball, bound: BoundMethod | str = cr
     """
     chosen = method(bound)
     chosen = sound(chosen) if is_ours(chosen) else chosen
-    check_eval(network)  # before it runs: a forward in train mode would change running statistics
+    inspect(network)  # before it runs: a forward in train mode would change running statistics
     with torch.no_grad():
         if ball.center.shape[0] == 0:
             return []

@@ -11,6 +11,8 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, fx, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
 
 from radial.bounds import layers
 from radial.bounds.affine import Op
@@ -76,8 +78,6 @@ class Program:
             error = self.rounding.error(op.terms, spread, op.inference(*sizes), op.magnitude(*sizes))
             interval = Interval(interval.center, interval.radius + error)
         boxed = all(node.boxed for node in inputs)
-        # A layer that repeats elements (broadcasting, cat of twice the same) leaves them correlated.
-        fewer = interval.shape.numel() <= inputs[0].interval.shape.numel()
         node = Node(
             name,
             op,
@@ -85,7 +85,8 @@ class Program:
             interval,
             error,
             affine=op.affine and all(node.affine for node in inputs),
-            boxed=boxed and op.separable and fewer,
+            # A layer that repeats elements (by broadcasting, say) leaves them correlated.
+            boxed=boxed and op.separable and interval.center.numel() <= inputs[0].interval.center.numel(),
             exact=boxed and op.affine and len(inputs) == 1,
         )
         self.nodes.append(node)
@@ -102,7 +103,7 @@ def build(network: nn.Module, ball: Ball, rounding: Rounding | None, tighten: Ti
     """
     network = getattr(network, "_orig_mod", network)  # torch.compile's wrapper computes what it wraps
     traced = trace(network, fresh=rounding is not None)
-    root = _root(network)
+    root = nn.Sequential(network) if traced.single else network
     program = Program(ball, rounding)
     values: dict[fx.Node, Any] = {}
     for step in traced.steps:
@@ -116,8 +117,11 @@ def build(network: nn.Module, ball: Ball, rounding: Rounding | None, tighten: Ti
     return program
 
 
-def _evaluate(step: "Step", values: dict[fx.Node, Any], traced: "Trace", program: Program, tighten: Tighten) -> Any:
-    node, network = step.node, traced.root
+def _evaluate(
+    step: "Step", values: dict[fx.Node, Any], root: nn.Module, traced: "Trace", program: Program, tighten: Tighten
+) -> Any:
+    node = step.node
+    layer = root.get_submodule(str(node.target)) if node.op == "call_module" else None
     if step.rule is not None and isinstance(values[node.args[0]], Node):  # type: ignore[index]
         x = values[node.args[0]]  # type: ignore[index]
         context = layers.Context(node, root, x, program.rounding is not None)
@@ -218,6 +222,7 @@ class Trace(NamedTuple):
 
     steps: list[Step]
     constants: dict[str, Tensor]
+    single: bool  # the network is one layer, traced inside a container
 
 
 _TRACES: "weakref.WeakKeyDictionary[nn.Module, tuple[object, Trace]]" = weakref.WeakKeyDictionary()
@@ -228,11 +233,13 @@ def trace(network: nn.Module, fresh: bool = False) -> Trace:
 
     The fast form reuses the last trace while modules and their plain attributes are unchanged; `fresh` never does.
     """
-    fingerprint = _fingerprint(network)
+    fingerprint = inspect(network)
     if not fresh and network in _TRACES and _TRACES[network][0] == fingerprint:
         return _TRACES[network][1]
     tracer = _Tracer()
-    root = _root(network)
+    # fx would look inside a network that is a single layer; in a container it is called as a whole.
+    single = tracer.is_leaf_module(network, "")
+    root = nn.Sequential(network) if single else network
     try:
         graph = tracer.trace(root)
     except fx.proxy.TraceError as error:
@@ -246,15 +253,9 @@ def trace(network: nn.Module, fresh: bool = False) -> Trace:
     for node in graph.nodes:
         simple = node.op == "call_module" and len(node.args) == 1 and not node.kwargs
         steps.append(Step(node, layers.rule_for(root.get_submodule(str(node.target))) if simple else None))
-    result = Trace(steps, tracer.constants)
+    result = Trace(steps, tracer.constants, single)
     _TRACES[network] = fingerprint, result
     return result
-
-
-def _root(network: nn.Module) -> nn.Module:
-    """fx would look inside a network that is a single layer; in a container it is called as a whole."""
-    single = _Tracer().is_leaf_module(network, "")
-    return nn.Sequential(network) if single else network
 
 
 def _line(error: Exception) -> str:
@@ -263,10 +264,14 @@ def _line(error: Exception) -> str:
 
 _PLAIN = (bool, int, float, str, tuple, type(None))
 _HOOKS = torch.nn.modules.module
+_BY_MODE = (_BatchNorm, _DropoutNd)  # what these compute depends on the mode
 
 
-def _fingerprint(network: nn.Module) -> object:
-    """What a trace depends on, as far as it can be seen: modules and their plain attributes. Refuses hooks."""
+def inspect(network: nn.Module) -> object:
+    """What a trace depends on, as far as it can be seen: the modules and their plain attributes.
+
+    Refuses what tracing would not show: hooks, and layers in train mode, which draw random numbers or mix samples.
+    """
     if _HOOKS._global_forward_hooks or _HOOKS._global_forward_pre_hooks:
         raise UnsupportedLayer(
             "global forward hooks are registered; they may change what a layer computes: remove them"
@@ -279,6 +284,8 @@ def _fingerprint(network: nn.Module) -> object:
                 f"{type(module).__name__} at '{name or 'the network'}' has forward hooks, which may change what it "
                 "computes: remove them (for weight_norm and spectral_norm use torch.nn.utils.parametrizations)"
             )
+        if state["training"] and isinstance(module, _BY_MODE):
+            raise BadInput(f"network must be in eval mode: {type(module).__name__} at '{name}' is in train mode")
         plain = [item for item in state.items() if item[0][0] != "_" and isinstance(item[1], _PLAIN)]
         parts.append((name, id(module), plain, state.get("forward")))
     return parts

@@ -175,8 +175,6 @@ def max_pool(context: Context, layer: Any) -> Op:
 
 
 def _batch_norm(context: Context, layer: Any) -> Op:
-    if layer.training:
-        raise BadInput(f"network must be in eval mode: {type(layer).__name__} at {context.place} is in train mode")
     if layer.running_mean is None:
         context.refuse(f"{type(layer).__name__} without running statistics, which mixes the samples of a batch,")
     weight, bias = context.weight(layer.weight), context.weight(layer.bias)
@@ -188,12 +186,6 @@ def _batch_norm(context: Context, layer: Any) -> Op:
     total, parts = (shift, shift.abs()) if bias is None else (shift + bias, shift.abs() + bias.abs())
     shape = (-1, *[1] * (len(context.x.shape) - 2))  # channels are axis 1 of (B, C, *)
     return Scale(factor.view(shape), total.view(shape), parts.view(shape), terms=16)
-
-
-def _dropout(context: Context, layer: Any) -> Op:
-    if layer.training:
-        raise BadInput(f"network must be in eval mode: {type(layer).__name__} at {context.place} is in train mode")
-    return Positive(same)
 
 
 def flatten(context: Context, start_dim: int, end_dim: int) -> Op:
@@ -269,8 +261,8 @@ MODULES: dict[type[nn.Module], Rule] = {
     nn.AvgPool2d: lambda _, m: Positive(m, window(m.kernel_size) + 1),
     nn.Flatten: lambda context, m: flatten(context, m.start_dim, m.end_dim),
     nn.Identity: lambda _, m: Positive(same),
-    nn.Dropout: _dropout,
-    nn.Dropout2d: _dropout,
+    nn.Dropout: lambda _, m: Positive(same),
+    nn.Dropout2d: lambda _, m: Positive(same),
     nn.BatchNorm1d: _batch_norm,
     nn.BatchNorm2d: _batch_norm,
 }

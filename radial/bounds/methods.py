@@ -13,8 +13,6 @@ from typing import Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.modules.dropout import _DropoutNd
 
 from radial.bounds.backward import Stop, at_nonlinear, enclose, never
 from radial.bounds.graph import Node, Program, build
@@ -143,7 +141,6 @@ def _check(network: nn.Module, ball: Ball, rows: Tensor | None, memory: int) -> 
         raise BadInput(f"ball must be a radial Ball, got {type(ball).__name__}")
     if memory <= 0:
         raise BadInput(f"memory must be a number of bytes > 0, got {memory}")
-    check_eval(network)
     for name, parameter in network.named_parameters():
         if parameter.dtype != ball.center.dtype or parameter.device != ball.center.device:
             raise BadInput(
@@ -161,13 +158,6 @@ def _check(network: nn.Module, ball: Ball, rows: Tensor | None, memory: int) -> 
             f"rows must have batch size {ball.center.shape[0]} and dtype {ball.center.dtype}, "
             f"got {rows.shape[0]} and {rows.dtype}"
         )
-
-
-def check_eval(network: nn.Module) -> None:
-    """Refuse layers that mix the samples of a batch or draw random numbers."""
-    for name, module in network.named_modules():
-        if module.training and isinstance(module, (_BatchNorm, _DropoutNd)):
-            raise BadInput(f"network must be in eval mode: {type(module).__name__} at '{name}' is in train mode")
 
 
 def _check_fit(network: nn.Module, ball: Ball, error: RuntimeError) -> None:
