@@ -20,7 +20,7 @@ test-nightly: $(VENV)/.dev test-oracle
 # A second implementation of the bounds, auto_LiRPA 0.3, as a witness. Its own requirements are years old, so it is
 # installed without them.
 test-oracle: $(VENV)/.dev
-	$(PIP) --no-deps auto-LiRPA==0.3 appdirs
+	$(PIP) --no-deps auto-LiRPA==0.3 appdirs tqdm
 	$(PYTEST) tests/oracle_test.py -m "nightly or not nightly"
 
 lint: $(VENV)/.dev

@@ -51,7 +51,7 @@ class Ball:
             bad = radius[~torch.isfinite(radius) | (radius < 0)]
             worst = bad[0].item() if bad.numel() else 0.0
         if not 0 <= worst <= torch.finfo(self.center.dtype).max:
-            raise BadInput(f"radius must be finite in {self.center.dtype} and ≥ 0, got {worst:g}")
+            raise BadInput(f"radius must be finite and ≥ 0, got {worst:g}")
 
     def _check_range(self) -> None:
         low, high = self.range()
