@@ -109,7 +109,7 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], Shape]] = {
             nn.Linear(64, 3),
         ),
         (2, 8, 8),
-    ),  # fmt: skip
+    ),
     "strided": (
         lambda: nn.Sequential(nn.Conv2d(1, 4, 5, stride=3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(36, 3)),
         (1, 10, 9),
@@ -125,7 +125,7 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], Shape]] = {
             nn.Linear(3, 3),
         ),
         (1, 8, 8),
-    ),  # fmt: skip
+    ),
     "avg-pool": (
         lambda: nn.Sequential(
             nn.Conv2d(1, 4, 3),

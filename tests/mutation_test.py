@@ -1,4 +1,4 @@
-"""Twenty bugs planted in the rules, one at a time; the proofs must notice each. A proof that cannot fail proves nothing."""
+"""Bugs planted in the rules, one at a time; the proofs must notice each. A proof that cannot fail proves nothing."""
 
 from collections.abc import Callable
 from typing import Any
@@ -90,27 +90,46 @@ MUTANTS: dict[str, Mutant] = {
     "dense: no |W| for the radius": (affine.Dense, "interval", _without_abs_dense),
     "dense: bias dropped going backward": (affine.Dense, "backward", _backward(lambda self, out: (out[0], None))),
     "dense: bias with the wrong sign going backward": (
-        affine.Dense, "backward", _backward(lambda self, out: (out[0], None if out[1] is None else -out[1])),
+        affine.Dense,
+        "backward",
+        _backward(lambda self, out: (out[0], None if out[1] is None else -out[1])),
     ),
     "conv: radius ignores |W|": (
-        affine.Convolution, "interval",
+        affine.Convolution,
+        "interval",
         _interval(lambda self, out: Interval(out.center, out.radius * 0.5)),
     ),
     "conv: bias dropped going backward": (affine.Convolution, "backward", _backward(lambda self, out: (out[0], None))),
     "conv: transposed with the wrong offset": (affine.Convolution, "_transposed", _wrong_stride),
     "scale: sign of the factor lost in the radius": (
-        affine.Scale, "interval", lambda original: lambda self, *x: Interval(
-            x[0].center * self.factor + self.shift, (x[0].radius * self.factor).expand_as(x[0].center * self.factor)),
+        affine.Scale,
+        "interval",
+        lambda original: (
+            lambda self, *x: Interval(
+                x[0].center * self.factor + self.shift, (x[0].radius * self.factor).expand_as(x[0].center * self.factor)
+            )
+        ),
     ),
     "scale: shift dropped going backward": (affine.Scale, "backward", _backward(lambda self, out: (out[0], None))),
     "add: radii subtracted": (
-        affine.Combine, "interval", lambda original: lambda self, *x: Interval(
-            x[0].center + self.sign * x[1].center, (x[0].radius - x[1].radius).abs().expand_as(x[0].center + x[1].center)),
+        affine.Combine,
+        "interval",
+        lambda original: (
+            lambda self, *x: Interval(
+                x[0].center + self.sign * x[1].center,
+                (x[0].radius - x[1].radius).abs().expand_as(x[0].center + x[1].center),
+            )
+        ),
     ),
     "add: second branch forgotten going backward": (affine.Combine, "backward", _drop_second_branch),
     "subtract: treated as an addition": (
-        affine.Combine, "interval", lambda original: lambda self, *x: Interval(
-            x[0].center + x[1].center, (x[0].radius + x[1].radius).expand_as(x[0].center + x[1].center)),
+        affine.Combine,
+        "interval",
+        lambda original: (
+            lambda self, *x: Interval(
+                x[0].center + x[1].center, (x[0].radius + x[1].radius).expand_as(x[0].center + x[1].center)
+            )
+        ),
     ),
     "relu: upper line without its intercept": (nonlinear.ReLU, "lines", _chord_without_intercept),
     "relu: lower and upper line the same": (nonlinear.ReLU, "lines", _only_lower_line),
@@ -118,24 +137,46 @@ MUTANTS: dict[str, Mutant] = {
     "elu: tangent points ignored": (nonlinear.ELU, "stationary", _no_stationary_points),
     "max-pool: upper end from the centre": (nonlinear.MaxPool, "interval", _pool_of_lower),
     "interval: lower and upper swapped in a form": (
-        backward, "_over_interval", lambda original: lambda form, node: original(form, node)
-        + 2 * (form.flatten(2).abs() @ node.interval.radius.expand_as(node.interval.center).flatten(1).unsqueeze(-1)).squeeze(-1),
+        backward,
+        "_over_interval",
+        lambda original: (
+            lambda form, node: (
+                original(form, node)
+                + 2
+                * (
+                    form.flatten(2).abs()
+                    @ node.interval.radius.expand_as(node.interval.center).flatten(1).unsqueeze(-1)
+                ).squeeze(-1)
+            )
+        ),
     ),
     "ball: dual norm of the wrong order": (
-        Ball, "_reach", lambda original: lambda self, flat: 0.7 * original(self, flat),
+        Ball,
+        "_reach",
+        lambda original: lambda self, flat: 0.7 * original(self, flat),
     ),
     "ball: range clips one end too far": (
-        Ball, "box", lambda original: lambda self: Bounds(
-            original(self).lower, torch.minimum(original(self).upper, self.center + 0.5 * self.budget())),
+        Ball,
+        "box",
+        lambda original: (
+            lambda self: Bounds(
+                original(self).lower, torch.minimum(original(self).upper, self.center + 0.5 * self.budget())
+            )
+        ),
     ),
     "rounding: no outward widening": (
-        rounding.Rounding, "error", lambda original: lambda self, terms, spread, inference, ours: 0.0 * inference,
+        rounding.Rounding,
+        "error",
+        lambda original: lambda self, terms, spread, inference, ours: 0.0 * inference,
     ),
     "rounding: overflow of float32 not noticed": (
-        rounding.Rounding, "error",
-        lambda original: lambda self, terms, spread, inference, ours: original(self, terms, spread, 0 * inference, ours),
+        rounding.Rounding,
+        "error",
+        lambda original: (
+            lambda self, terms, spread, inference, ours: original(self, terms, spread, 0 * inference, ours)
+        ),
     ),
-}  # fmt: skip
+}
 
 
 def test_there_are_twenty_bugs() -> None:

@@ -16,9 +16,12 @@ from radial import cli
 ROOT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 IMPORT_NAMES = {
-    "stable-baselines3": "stable_baselines3", "ale-py": "ale_py", "imageio-ffmpeg": "imageio_ffmpeg", "pytest-xdist": "xdist",
+    "stable-baselines3": "stable_baselines3",
+    "ale-py": "ale_py",
+    "imageio-ffmpeg": "imageio_ffmpeg",
+    "pytest-xdist": "xdist",
     "myst-parser": "myst_parser",
-}  # fmt: skip
+}
 
 
 def names(requirements: list[str]) -> list[str]:
@@ -43,7 +46,8 @@ def test_extras_are_complete() -> None:
 
 def test_import_brings_in_nothing_heavy() -> None:
     """torch and no more: the front door must open in a moment."""
-    code = "import sys, radial; print([m for m in ('gymnasium', 'matplotlib', 'tyro', 'scipy', 'ray') if m in sys.modules])"
+    heavy = ("gymnasium", "matplotlib", "tyro", "scipy", "ray")
+    code = f"import sys, radial; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

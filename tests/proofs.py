@@ -174,8 +174,8 @@ def check_affine_exact(seed: int) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         network = nn.Sequential(
-            nn.Conv2d(2, 3, 3, stride=2, padding=1, groups=1), nn.BatchNorm2d(3), nn.Conv2d(3, 3, 2, dilation=2, groups=3),
-            nn.AvgPool2d(2, stride=1), nn.Flatten(), nn.Linear(12, 4),
+            nn.Conv2d(2, 3, 3, stride=2, padding=1), nn.BatchNorm2d(3),
+            nn.Conv2d(3, 3, 2, dilation=2, groups=3), nn.AvgPool2d(2, stride=1), nn.Flatten(), nn.Linear(12, 4),
         ).double().eval()  # fmt: skip
         network[1].running_mean.normal_()
         network[1].running_var.uniform_(0.5, 2)

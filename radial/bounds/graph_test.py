@@ -170,7 +170,7 @@ def test_a_layer_that_lies_about_being_linear_is_caught() -> None:
         def as_linear(self) -> tuple[Tensor, Tensor]:
             return self.weight / 10, self.bias
 
-    with pytest.raises(rr.BadInput, match="as_linear.* of Liar .*disagrees"):
+    with pytest.raises(rr.BadInput, match=r"as_linear.* of Liar .*disagrees"):
         rr.sound(rr.ibp)(nn.Sequential(Liar(4, 2)), BALL)
 
 

@@ -1,4 +1,4 @@
-"""One row per layer: joining the table is joining the contract (soundness, radius 0, exactness, every method and norm)."""
+"""One row per layer: joining the table is joining the contract, for every method and norm."""
 
 import math
 from collections.abc import Callable
@@ -57,7 +57,7 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], bool]] = {
     "CenteredLinear": (lambda: CenteredLinear(6, 4), FLAT, True),
     "Conv2d": (lambda: nn.Conv2d(2, 3, 3, padding=1), IMAGE, True),
     "Conv2d, stride that leaves a rest": (lambda: nn.Conv2d(2, 3, 3, stride=2), IMAGE, True),
-    "Conv2d, stride, many channels": (lambda: nn.Sequential(nn.Conv2d(2, 8, 1), nn.Conv2d(8, 4, 3, stride=2)), IMAGE, True),
+    "Conv2d, many channels": (lambda: nn.Sequential(nn.Conv2d(2, 8, 1), nn.Conv2d(8, 4, 3, stride=2)), IMAGE, True),
     "Conv2d, unequal everything": (
         lambda: nn.Conv2d(2, 4, (3, 2), stride=(2, 1), padding=(1, 2), dilation=(1, 2), groups=2), IMAGE, True,
     ),
