@@ -25,7 +25,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 OPEN = {"cli", "__init__", "__main__"}  # may import everything
 EXTRA = {"attacks/adversary.py": {"algorithms"}}
-HEAVY_IN_CORE = {"torch", "math", "dataclasses", "enum", "typing", "collections"}
+HEAVY_IN_CORE = {"torch", "math", "dataclasses", "enum", "typing", "collections", "numbers"}
 SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if not path.name.endswith("_test.py"))
 
 

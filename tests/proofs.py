@@ -145,9 +145,10 @@ def check_attained(seed: int, methods: dict[str, object] | None = None) -> int:
 
 def check_overflow() -> None:
     """Where float32 overflows, no finite bound may be given, whatever float64 could still represent."""
-    network = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
-    for parameter in network.parameters():
-        parameter.data.fill_(1e25)
+    network = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))
+    for layer, size in ((0, 1e25), (2, 1e25), (4, 1e-30)):  # 1e50 on the way, 1e20 at the end
+        nn.init.constant_(network[layer].weight, size)
+        nn.init.zeros_(network[layer].bias)
     x = torch.ones(1, 2)
     assert bool(network(x).isinf().all())
     for name, method in METHODS.items():

@@ -31,6 +31,7 @@ class Activation:
     separable = False
     terms = 0
     spread = 1
+    partial = 1.0
     steepest = 1.0  # the largest derivative anywhere
 
     _lines: Lines | None = None

@@ -24,6 +24,7 @@ class Op(Protocol):
     separable: bool  # each output element sees one input element, so boxes stay exact boxes
     terms: int  # roundings behind one output element in a forward pass
     spread: int  # terms behind one element of the transposed layer
+    partial: float  # the largest partial sum, as a multiple of Σ|terms|: above 1 for averages, which divide last
 
     def interval(self, *x: Interval) -> Interval:
         """The image box of boxes."""
@@ -45,6 +46,7 @@ class Affine:
     separable = False
     terms = 0
     spread = 0
+    partial = 1.0
 
     def magnitude(self, *x: Tensor) -> Tensor:  # noqa: D102
         raise NotImplementedError
@@ -203,6 +205,7 @@ class Positive(Affine):
     def __init__(self, apply: Callable[[Tensor], Tensor], terms: int = 0, repeats: bool = False) -> None:
         self.apply, self.terms, self.spread = apply, terms, terms
         self.separable = terms == 0 and not repeats
+        self.partial = float(max(terms, 1))
 
     def interval(self, *x: Interval) -> Interval:  # noqa: D102
         return Interval(self.apply(x[0].center), self.apply(x[0].radius))

@@ -146,3 +146,79 @@ def test_reduced_precision_is_refused() -> None:
             rr.sound(rr.ibp)(scores(0.1), BALL)
     finally:
         torch.set_float32_matmul_precision("highest")
+
+
+def test_lengths_that_under_or_overflow_when_squared() -> None:
+    """‖(1e-170, 1e-170)‖₂ is not 0, though its squares are."""
+    tiny = 1e-170
+    network = nn.Sequential(nn.Linear(2, 1, bias=False), nn.ReLU(), nn.Linear(1, 2)).double()
+    network[0].weight.data.fill_(tiny)
+    network[2].weight.data = torch.tensor([[1 / tiny], [0.0]], dtype=torch.float64)
+    network[2].bias.data = torch.tensor([0.0, 2.0], dtype=torch.float64)
+    ball = rr.Ball(torch.full((1, 2), 1.2, dtype=torch.float64), 1.0, p=2)
+    for method in rr.METHODS:
+        assert rr.sound(method)(network, ball).contains(network(ball.center - 0.7)).all()
+        assert rr.certify_action(network, ball, method) == [UNKNOWN]
+    wide = rr.Ball(torch.zeros(1, 2), 1e25, p=2)
+    assert torch.isfinite(rr.ibp(nn.Linear(2, 1), wide).lower).all()
+
+
+def test_averages_overflow_before_they_divide() -> None:
+    class Mean(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            mean = x.mean(1, keepdim=True)
+            return torch.cat([mean, mean * 0.5], 1)
+
+    ball = rr.Ball(torch.full((1, 10), 3e37), 1e37)
+    assert Mean()(ball.center + 0.9e37).isinf().all()
+    for method in rr.METHODS:
+        assert rr.certify_action(Mean(), ball, method) == [UNKNOWN]
+
+
+def test_a_negative_average_is_refused() -> None:
+    class Pool(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return torch.nn.functional.avg_pool2d(x, 1, divisor_override=-1).flatten(1)
+
+    for network in (Pool(), nn.AvgPool2d(1, divisor_override=-1)):
+        with pytest.raises(rr.UnsupportedLayer, match="divisor_override"):
+            rr.ibp(network, rr.Ball(torch.zeros(1, 1, 2, 2), 1.0))
+
+
+def test_slopes_are_rounded_too() -> None:
+    network = nn.Sequential(*[nn.LeakyReLU(1.0000001776218415) for _ in range(20)])
+    center = -(1 + torch.rand(64, 8, generator=torch.Generator().manual_seed(0)) * 0.2)
+    assert rr.sound("ibp")(network, rr.Ball(center, 0.0)).contains(network(center)).all()
+
+
+def test_denormal_ranges_of_a_relu() -> None:
+    network = nn.Sequential(nn.Linear(1, 1, bias=False), nn.ReLU(), nn.Linear(1, 1, bias=False))
+    network[0].weight.data.fill_(1e-39)
+    network[2].weight.data.fill_(1e38)
+    for method in (rr.crown, rr.sound(rr.crown)):
+        bounds = method(network, rr.Ball(torch.ones(1, 1), 0.5))
+        for x in (0.5, 1.0, 1.5):
+            assert bounds.lower.item() - 1e-6 <= network(torch.full((1, 1), x)).item() <= bounds.upper.item() + 1e-6
+
+
+def test_winograd_is_refused() -> None:
+    if not torch.backends.nnpack.is_available():
+        pytest.skip("this build of torch has no NNPACK")
+    network = nn.Conv2d(1, 1, 3)
+    with torch.backends.mkldnn.flags(enabled=False), pytest.raises(rr.BadInput, match="NNPACK"):
+        rr.sound(rr.ibp)(network, rr.Ball(torch.rand(1, 1, 4, 4), 0.1))
+
+
+@pytest.mark.parametrize(
+    ("network", "ball", "says"),
+    [
+        (scores(0.1), torch.ones(3, 1), "ball must be a radial Ball"),
+        (torch.relu, BALL, "network must be a torch.nn.Module"),
+        (scores(0.1), rr.Ball(torch.ones(3, 5), 0.5), "center must have the shape the network takes"),
+        (scores(0.1), rr.Ball(torch.ones(3, 1, dtype=torch.float64), 0.5), "ball and network must agree"),
+    ],
+)
+def test_bad_questions_are_one_line(network: nn.Module, ball: rr.Ball, says: str) -> None:
+    with pytest.raises(rr.BadInput, match=says) as error:
+        rr.certify_action(network, ball)
+    assert "\n" not in str(error.value)

@@ -18,16 +18,17 @@ from radial.bounds.layers import (
     Applied,
     Context,
     UnsupportedLayer,
+    avg_pool,
     check_alone,
+    clamp,
     dense,
     elu,
     flatten,
     leaky_relu,
     max_pool,
     same,
-    window,
 )
-from radial.bounds.nonlinear import Clamp, ReLU, Sigmoid, Tanh
+from radial.bounds.nonlinear import ReLU, Sigmoid, Tanh
 from radial.core.data import BadInput
 
 
@@ -40,6 +41,8 @@ def function_op(context: Context, args: tuple[Any, ...], kwargs: dict[str, Any])
             f"no bound rule for the {home} {context.what} at {context.place}; write one in bounds/affine.py or "
             "bounds/nonlinear.py and add a row to FUNCTIONS in bounds/functions.py"
         )
+    if not args:
+        context.refuse(f"{context.what} called with keywords only")
     if rule not in _OF_SEVERAL and not (_is_set(args[0]) and sum(map(_is_set, [*args, *kwargs.values()])) == 1):
         context.refuse(f"{context.what} with more than its first operand depending on the input")
     if kwargs.get("inplace"):
@@ -56,12 +59,7 @@ def _is_set(value: Any) -> bool:
 
 
 def _clamp(context: Context, x: Any, min: Any = None, max: Any = None) -> Applied:
-    for name, value in (("min", min), ("max", max)):
-        if value is not None and not isinstance(value, (int, float)):
-            context.refuse(f"clamp with a {type(value).__name__} as {name}")
-    if min is not None and max is not None and min > max:
-        context.refuse("clamp with min > max")
-    return Applied(Clamp(min, max), [x])
+    return Applied(clamp(context, min, max), [x])
 
 
 def _relu_in_place(context: Context, x: Any) -> Applied:
@@ -90,7 +88,7 @@ def _functional_max_pool(
 
 
 def _functional_avg_pool(context: Context, x: Any, kernel_size: Any, *args: Any, **kwargs: Any) -> Applied:
-    return Applied(Positive(nn.AvgPool2d(kernel_size, *args, **kwargs), window(kernel_size) + 1), [x])
+    return Applied(avg_pool(context, nn.AvgPool2d(kernel_size, *args, **kwargs)), [x])
 
 
 def _functional_linear(context: Context, x: Any, weight: Tensor, bias: Tensor | None = None) -> Applied:
@@ -115,6 +113,7 @@ def _functional_conv(
     )
     wide = context.weight(weight)
     assert wide is not None
+    context.needs_axes(weight.ndim)
     return Applied(Convolution(wide, context.weight(bias), stride, padding, dilation, groups), [x])
 
 
@@ -244,7 +243,7 @@ def _total(context: Context, x: Any, dim: Any = None, keepdim: bool = False) -> 
 
 
 def _reduce(context: Context, x: Any, dim: Any, keepdim: bool, reduce: Callable[..., Tensor]) -> Applied:
-    if dim is None:
+    if dim is None or dim == () or dim == []:
         context.refuse(f"{reduce.__name__} over the whole batch")
     axes = [context.axis(axis) for axis in (dim if isinstance(dim, (tuple, list)) else (dim,))]
     count = math.prod(x.shape[axis] for axis in axes)
@@ -288,7 +287,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((F.sigmoid, torch.sigmoid, "sigmoid"), _activation(Sigmoid)),
     F.leaky_relu: lambda context, x, negative_slope=0.01: Applied(leaky_relu(context, negative_slope), [x]),
     F.elu: lambda context, x, alpha=1.0: Applied(elu(context, alpha), [x]),
-    F.relu6: _activation(lambda: Clamp(0, 6)),
+    F.relu6: lambda context, x: _clamp(context, x, 0, 6),
     F.hardtanh: lambda context, x, min_val=-1.0, max_val=1.0: _clamp(context, x, min_val, max_val),
     **dict.fromkeys((torch.clamp, torch.clip, "clamp", "clip"), _clamp),
     **dict.fromkeys((torch.clamp_min, "clamp_min"), lambda context, x, min: _clamp(context, x, min)),

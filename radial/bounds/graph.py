@@ -4,6 +4,7 @@ Nothing is ever skipped. What does not depend on the input (weights, shapes, con
 itself would compute it; what does must have a rule in `layers`.
 """
 
+import operator
 import weakref
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -50,7 +51,7 @@ class Program:
     ball: Ball
     rounding: Rounding | None
     nodes: list[Node] = field(default_factory=list)
-    output: Node = field(init=False)  # what the network returns
+    output: Node = field(init=False, repr=False)  # what the network returns
 
     def add_input(self) -> Node:
         """The ball itself as the first node."""
@@ -75,8 +76,11 @@ class Program:
         if self.rounding is not None:
             sizes = [node.interval.magnitude + self.rounding.smallest_input for node in inputs]
             spread = op.spread + interval.shape.numel()
-            error = self.rounding.error(op.terms, spread, op.inference(*sizes), op.magnitude(*sizes))
+            inference = op.inference(*sizes)
+            error = self.rounding.error(op.terms, spread, inference, op.magnitude(*sizes), inference * op.partial)
             interval = Interval(interval.center, interval.radius + error)
+        if interval.center.ndim < 2:
+            raise UnsupportedLayer(f"the value at '{name}' has no axis besides the batch; keep one (keepdim, [:, :1])")
         boxed = all(node.boxed for node in inputs)
         node = Node(
             name,
@@ -101,8 +105,10 @@ def build(network: nn.Module, ball: Ball, rounding: Rounding | None, tighten: Ti
 
     tighten  called on each node that a nonlinear layer is about to use, and on the output; it may replace the interval
     """
-    network = getattr(network, "_orig_mod", network)  # torch.compile's wrapper computes what it wraps
-    traced = trace(network, fresh=rounding is not None)
+    compiled = type(network).__name__ == "OptimizedModule" and type(network).__module__.startswith("torch._dynamo")
+    if compiled:  # torch.compile's wrapper computes what it wraps
+        network = network.get_submodule("_orig_mod")
+    traced = trace(network, sound=rounding is not None)
     root = nn.Sequential(network) if traced.single else network
     program = Program(ball, rounding)
     values: dict[fx.Node, Any] = {}
@@ -122,8 +128,8 @@ def _evaluate(
 ) -> Any:
     node = step.node
     layer = root.get_submodule(str(node.target)) if node.op == "call_module" else None
-    if step.rule is not None and isinstance(values[node.args[0]], Node):  # type: ignore[index]
-        x = values[node.args[0]]  # type: ignore[index]
+    x = values.get(node.args[0]) if step.rule is not None and isinstance(node.args[0], fx.Node) else None
+    if step.rule is not None and isinstance(x, Node):
         context = layers.Context(node, root, x, program.rounding is not None)
         return _apply(layers.Applied(step.rule(context, layer), [x]), node, program, tighten)
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda used: values[used])
@@ -139,7 +145,7 @@ def _evaluate(
         return _compute(node, layer, args, kwargs)
     context = layers.Context(node, root, sets[0], program.rounding is not None)
     if layer is not None:
-        context.refuse(f"{type(layer).__name__} called with more than one input")
+        context.refuse(f"{type(layer).__name__} called with other than one positional input")
     return _apply(function_op(context, args, kwargs), node, program, tighten)
 
 
@@ -164,6 +170,11 @@ def _compute(node: fx.Node, layer: nn.Module | None, args: tuple[Any, ...], kwar
     """Weights, shapes, constants: whatever does not depend on the input, as the network would compute it."""
     if layer is not None:
         return layer(*args, **kwargs)
+    name = str(getattr(node.target, "__name__", node.target))
+    if (node.op == "call_method" and name.endswith("_")) or node.target in _IN_PLACE:
+        raise UnsupportedLayer(
+            f"no bound rule for {name} at '{node.name}', which changes a tensor of the network in place"
+        )
     if node.op == "call_method":
         return getattr(args[0], str(node.target))(*args[1:], **kwargs)
     return node.target(*args, **kwargs)  # type: ignore[operator]
@@ -189,14 +200,20 @@ def _attribute(module: nn.Module, path: str) -> Any:
 
 
 class _Tracer(fx.Tracer):
-    """fx's tracer, which stops at every module that has a rule and writes nothing into the network."""
+    """fx's tracer, which stops at every module that has a rule and writes nothing into the network.
 
-    def __init__(self) -> None:
+    sound  look into modules that only declare themselves linear: what counts is how their forward rounds
+    """
+
+    proxy_buffer_attributes = True  # arithmetic on buffers is done at every call, not once
+
+    def __init__(self, sound: bool) -> None:
         super().__init__()
+        self.sound = sound
         self.constants: dict[str, Tensor] = {}
 
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
-        return layers.has_rule(m) or super().is_leaf_module(m, module_qualified_name)
+        return layers.has_rule(m, self.sound) or super().is_leaf_module(m, module_qualified_name)
 
     def create_arg(self, a: Any) -> Any:
         # fx would store a tensor made in forward as an attribute of the network.
@@ -228,15 +245,16 @@ class Trace(NamedTuple):
 _TRACES: "weakref.WeakKeyDictionary[nn.Module, tuple[object, Trace]]" = weakref.WeakKeyDictionary()
 
 
-def trace(network: nn.Module, fresh: bool = False) -> Trace:
+def trace(network: nn.Module, sound: bool = False) -> Trace:
     """The network's forward as a list of steps.
 
-    The fast form reuses the last trace while modules and their plain attributes are unchanged; `fresh` never does.
+    The fast form reuses the last trace while the modules and their attributes are unchanged, as far as that can be
+    seen: a change of a class attribute or a global cannot. The sound form traces anew each time.
     """
     fingerprint = inspect(network)
-    if not fresh and network in _TRACES and _TRACES[network][0] == fingerprint:
+    if not sound and fingerprint is not None and network in _TRACES and _TRACES[network][0] == fingerprint:
         return _TRACES[network][1]
-    tracer = _Tracer()
+    tracer = _Tracer(sound)
     # fx would look inside a network that is a single layer; in a container it is called as a whole.
     single = tracer.is_leaf_module(network, "")
     root = nn.Sequential(network) if single else network
@@ -252,9 +270,10 @@ def trace(network: nn.Module, fresh: bool = False) -> Trace:
     steps = []
     for node in graph.nodes:
         simple = node.op == "call_module" and len(node.args) == 1 and not node.kwargs
-        steps.append(Step(node, layers.rule_for(root.get_submodule(str(node.target))) if simple else None))
+        steps.append(Step(node, layers.rule_for(root.get_submodule(str(node.target)), sound) if simple else None))
     result = Trace(steps, tracer.constants, single)
-    _TRACES[network] = fingerprint, result
+    if not sound and not tracer.constants:  # a tensor made in forward may differ the next time
+        _TRACES[network] = fingerprint, result
     return result
 
 
@@ -262,16 +281,25 @@ def _line(error: Exception) -> str:
     return f"{type(error).__name__}: {str(error).strip().splitlines()[0] if str(error).strip() else 'no message'}"
 
 
-_PLAIN = (bool, int, float, str, tuple, type(None))
+_PLAIN = (bool, int, float, str, type(None))
+_INTERNAL = set(vars(nn.Module())) - {"training"}  # torch's own bookkeeping
+_IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.setitem)
 _HOOKS = torch.nn.modules.module
 _BY_MODE = (_BatchNorm, _DropoutNd)  # what these compute depends on the mode
 
 
-def inspect(network: nn.Module) -> object:
-    """What a trace depends on, as far as it can be seen: the modules and their plain attributes.
+def inspect(network: nn.Module) -> list[object] | None:
+    """What a trace depends on, as far as it can be seen: the modules and their attributes. None: better trace anew.
 
-    Refuses what tracing would not show: hooks, and layers in train mode, which draw random numbers or mix samples.
+    Refuses what tracing would not show: hooks, a forward or a __call__ put over the network's own, and layers in train
+    mode, which draw random numbers or mix samples.
     """
+    if isinstance(network, torch.jit.ScriptModule):
+        raise UnsupportedLayer("network must be an ordinary torch.nn.Module: torch.fx cannot trace a scripted one")
+    if "forward" in vars(network) or type(network).__call__ is not nn.Module.__call__:
+        raise UnsupportedLayer(
+            f"the forward or __call__ of {type(network).__name__} was replaced; torch.fx would miss it"
+        )
     if _HOOKS._global_forward_hooks or _HOOKS._global_forward_pre_hooks:
         raise UnsupportedLayer(
             "global forward hooks are registered; they may change what a layer computes: remove them"
@@ -286,6 +314,22 @@ def inspect(network: nn.Module) -> object:
             )
         if state["training"] and isinstance(module, _BY_MODE):
             raise BadInput(f"network must be in eval mode: {type(module).__name__} at '{name}' is in train mode")
-        plain = [item for item in state.items() if item[0][0] != "_" and isinstance(item[1], _PLAIN)]
-        parts.append((name, id(module), plain, state.get("forward")))
+        parts += (name, id(module))
+        if not _describe(module, parts):
+            return None
     return parts
+
+
+def _describe(module: nn.Module, parts: list[object]) -> bool:
+    """Add a module's own attributes to a description; False if they could change without it changing."""
+    torch_layer = type(module) in layers.MODULES or type(module) is nn.Sequential
+    for key, value in vars(module).items():
+        if key in _INTERNAL:
+            continue
+        if isinstance(value, _PLAIN):
+            parts += (key, value)
+        elif key == "forward" or not torch_layer:  # functions and objects by identity
+            if isinstance(value, (list, tuple, dict, set)):
+                return False  # what is inside may change unseen
+            parts += (key, id(value))
+    return True

@@ -165,13 +165,147 @@ def test_the_usual_residual_block_with_in_place_relus_is_fine() -> None:
     assert rr.sound(rr.crown)(Block(), BALL).lower.shape == (2, 4)
 
 
-def test_a_layer_that_lies_about_being_linear_is_caught() -> None:
+def test_a_layer_that_lies_about_being_linear_is_not_believed() -> None:
     class Liar(nn.Linear):
         def as_linear(self) -> tuple[Tensor, Tensor]:
             return self.weight / 10, self.bias
 
-    with pytest.raises(rr.BadInput, match=r"as_linear.* of Liar .*disagrees"):
-        rr.sound(rr.ibp)(nn.Sequential(Liar(4, 2)), BALL)
+    torch.manual_seed(0)
+    for network in (nn.Sequential(Liar(4, 2)), Liar(4, 2)):
+        assert rr.sound(rr.ibp)(network, BALL).contains(network(BALL.center)).all()
+
+
+def test_the_rounding_of_a_declared_layer_is_that_of_its_forward() -> None:
+    class Head(nn.Module):
+        """Folded, the weights are small; in the forward, numbers of size 100 cancel."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.value, self.advantage = nn.Linear(4, 1), nn.Linear(4, 6)
+            self.advantage.weight.data += 100
+
+        def forward(self, x: Tensor) -> Tensor:
+            advantage = self.advantage(x)
+            return self.value(x) + advantage - advantage.mean(1, keepdim=True)
+
+        def as_linear(self) -> tuple[Tensor, Tensor]:
+            weight, bias = self.advantage.weight, self.advantage.bias
+            return self.value.weight + weight - weight.mean(0), self.value.bias + bias - bias.mean()
+
+    torch.manual_seed(0)
+    network, ball = Head(), rr.Ball(torch.rand(64, 4), 0.0)
+    for method in rr.METHODS:
+        assert rr.sound(method)(network, ball).contains(network(ball.center)).all()
+        assert torch.allclose(rr.METHODS[method](network, ball).lower, network(ball.center), atol=1e-3)
+
+
+class AsksForItsType(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x * 0.1 if isinstance(x, Tensor) else x)
+
+
+class Calls(nn.Sequential):
+    def __call__(self, x: Tensor) -> Tensor:
+        return super().__call__(x * 0.1)
+
+
+class Wraps(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self._orig_mod = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._orig_mod(x * 0.1)
+
+
+class Overwrites(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x += 2.0
+        return self.layer(x)
+
+
+class Draws(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x) + torch.randn(2)
+
+
+class Counts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls.add_(1)
+        return x * 2
+
+
+def replaced_forward() -> nn.Module:
+    network = nn.Sequential(nn.Linear(4, 2))
+    network.forward = lambda x: nn.Sequential.forward(network, x * 0.1)  # type: ignore[method-assign]
+    return network
+
+
+@pytest.mark.parametrize("build", [AsksForItsType, Calls, replaced_forward, Draws])
+def test_what_tracing_cannot_see_is_never_certified(build: type[nn.Module]) -> None:
+    network = build(nn.Linear(4, 2)) if build is Calls else build()
+    for method in rr.METHODS:
+        with pytest.raises(rr.BadInput):
+            rr.certify_action(network, rr.Ball(BALL.center * 50, 0.1), method)
+
+
+def test_networks_that_wrap_or_overwrite_are_bounded_as_they_run() -> None:
+    for network in (Wraps(), Overwrites()):
+        center = BALL.center.clone()
+        ball = rr.Ball(center, 0.1)
+        for method in rr.METHODS:
+            rr.certify_action(network, ball, method)
+            bounds = rr.sound(method)(network, ball)
+            assert torch.equal(center, BALL.center)  # the ball is not the network's to change
+            assert bounds.contains(network(center.clone())).all()
+
+
+def test_bounding_changes_no_buffer() -> None:
+    network = Counts()
+    with pytest.raises(rr.UnsupportedLayer, match="in place"):
+        rr.ibp(network, BALL)
+    assert network.calls.item() == 0
+
+
+def test_a_normaliser_that_learns_is_read_at_every_call() -> None:
+    class Normalised(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer, self.kinds, self.act = nn.Linear(4, 2), ["relu"], torch.relu
+            self.register_buffer("var", torch.ones(4))
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.act(self.layer(x / torch.sqrt(self.var + 1e-8)))
+            return x * 3 if "triple" in self.kinds else x
+
+    network = Normalised()
+
+    def holds() -> bool:
+        return bool(rr.ibp(network, BALL).contains(network(BALL.center)).all())
+
+    assert holds()
+    network.var.fill_(1e-4)
+    assert holds()
+    network.act = torch.tanh
+    assert holds()
+    network.kinds.append("triple")
+    assert holds()
 
 
 def test_elements_that_share_an_input_are_not_taken_for_independent() -> None:

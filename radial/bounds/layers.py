@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
 from radial.bounds.affine import Convolution, Dense, Op, Positive, Scale
@@ -92,7 +91,20 @@ class Context:
     @property
     def what(self) -> str:
         """Name of the function, method or module."""
+        if self.node.op == "call_module":
+            return type(self.network.get_submodule(str(self.node.target))).__name__
         return str(getattr(self.node.target, "__name__", self.node.target))
+
+    def rounded(self, value: float | None) -> float | None:
+        """A number as the network's own precision represents it."""
+        if value is None:
+            return None
+        return torch.tensor(float(value), dtype=self.parameter_dtype(self.x.interval.center.dtype)).item()
+
+    def needs_axes(self, count: int) -> None:
+        """Refuse an unbatched input, whose batch axis torch would take for channels."""
+        if len(self.x.shape) != count:
+            self.refuse(f"{self.what} on a value of {len(self.x.shape)} axes, where {count} are needed,")
 
     def refuse(self, why: str) -> NoReturn:
         """The error for what a known layer is asked to do but has no rule for."""
@@ -102,20 +114,23 @@ class Context:
 Rule = Callable[[Context, Any], Op]
 
 
-def has_rule(module: nn.Module) -> bool:
+def has_rule(module: nn.Module, sound: bool = False) -> bool:
     """Whether tracing should stop at this module and ask its rule."""
-    return rule_for(module) is not _refuse
+    return rule_for(module, sound) is not _refuse
 
 
-def rule_for(module: nn.Module) -> Rule:
-    """The rule of the first class in the module's family whose forward the module really runs."""
-    if callable(getattr(module, "as_linear", None)):
+def rule_for(module: nn.Module, sound: bool = False) -> Rule:
+    """The rule of the first class in the module's family whose forward the module really runs.
+
+    sound  do not take a module's word for being linear: its forward may round otherwise than its folded weights
+    """
+    if not sound and callable(getattr(module, "as_linear", None)):
         return _declared_linear
     for cls in type(module).__mro__:
         if cls in MODULES:
             own = "forward" in vars(module) or any(
                 getattr(type(module), method, None) is not getattr(cls, method, None)
-                for method in ("forward", "_conv_forward")
+                for method in ("forward", "_conv_forward", "__call__")
             )
             return _refuse if own else MODULES[cls]
     return _refuse
@@ -129,16 +144,7 @@ def _refuse(context: Context, layer: nn.Module) -> Op:
 
 
 def _declared_linear(context: Context, layer: Any) -> Op:
-    """A module that says it is linear. In the sound form its word is checked at the centre of the ball."""
-    weight, bias = layer.as_linear()
-    if context.wide:
-        with torch.no_grad():
-            x = context.x.interval.center.to(weight.dtype)
-            said, done = F.linear(x, weight, bias), layer(x)
-            size = F.linear(x.abs(), weight.abs(), None if bias is None else bias.abs())
-        if said.shape != done.shape or bool(((said - done).abs() > 1e-4 * (size + 1e-30)).any()):
-            raise BadInput(f"as_linear() of {type(layer).__name__} at {context.place} disagrees with its forward")
-    return dense(context, weight, bias)
+    return dense(context, *layer.as_linear())
 
 
 def dense(context: Context, weight: Tensor, bias: Tensor | None) -> Op:
@@ -161,11 +167,13 @@ def _convolution(context: Context, layer: Any) -> Op:
         padding = [width // 2 for width in total]
     weight = context.weight(layer.weight)
     assert weight is not None
+    context.needs_axes(weight.ndim)
     return Convolution(weight, context.weight(layer.bias), layer.stride, padding, layer.dilation, layer.groups)
 
 
 def max_pool(context: Context, layer: Any) -> Op:
     """MaxPool2d."""
+    context.needs_axes(4)
     if layer.ceil_mode:
         context.refuse("MaxPool2d with ceil_mode")
     if layer.return_indices:
@@ -186,6 +194,24 @@ def _batch_norm(context: Context, layer: Any) -> Op:
     total, parts = (shift, shift.abs()) if bias is None else (shift + bias, shift.abs() + bias.abs())
     shape = (-1, *[1] * (len(context.x.shape) - 2))  # channels are axis 1 of (B, C, *)
     return Scale(factor.view(shape), total.view(shape), parts.view(shape), terms=16)
+
+
+def avg_pool(context: Context, layer: nn.AvgPool2d) -> Op:
+    """AvgPool2d."""
+    context.needs_axes(4)
+    if layer.divisor_override is not None and layer.divisor_override <= 0:
+        context.refuse("AvgPool2d with divisor_override ≤ 0")
+    return Positive(layer, window(layer.kernel_size) + 1)
+
+
+def clamp(context: Context, low: Any, high: Any) -> Op:
+    """Clamp between numbers."""
+    for name, value in (("min", low), ("max", high)):
+        if value is not None and not isinstance(value, (int, float)):
+            context.refuse(f"clamp with a {type(value).__name__} as {name}")
+    if low is not None and high is not None and low > high:
+        context.refuse("clamp with min > max")
+    return Clamp(context.rounded(low), context.rounded(high))
 
 
 def flatten(context: Context, start_dim: int, end_dim: int) -> Op:
@@ -251,14 +277,14 @@ MODULES: dict[type[nn.Module], Rule] = {
     nn.Conv1d: _convolution,
     nn.Conv2d: _convolution,
     nn.ReLU: lambda context, m: _in_place(context, m, ReLU()),
-    nn.ReLU6: lambda context, m: _in_place(context, m, Clamp(0, 6)),
-    nn.Hardtanh: lambda context, m: _in_place(context, m, Clamp(m.min_val, m.max_val)),
+    nn.ReLU6: lambda context, m: _in_place(context, m, clamp(context, 0, 6)),
+    nn.Hardtanh: lambda context, m: _in_place(context, m, clamp(context, m.min_val, m.max_val)),
     nn.LeakyReLU: lambda context, m: _in_place(context, m, leaky_relu(context, m.negative_slope)),
     nn.ELU: lambda context, m: _in_place(context, m, elu(context, m.alpha)),
     nn.Tanh: lambda _, m: Tanh(),
     nn.Sigmoid: lambda _, m: Sigmoid(),
     nn.MaxPool2d: max_pool,
-    nn.AvgPool2d: lambda _, m: Positive(m, window(m.kernel_size) + 1),
+    nn.AvgPool2d: avg_pool,
     nn.Flatten: lambda context, m: flatten(context, m.start_dim, m.end_dim),
     nn.Identity: lambda _, m: Positive(same),
     nn.Dropout: lambda _, m: Positive(same),

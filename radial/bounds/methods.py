@@ -9,6 +9,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable
+from numbers import Real
 from typing import Protocol
 
 import torch
@@ -77,16 +78,34 @@ def _run(
     tighten_all: bool,
     substitute: bool,
 ) -> Bounds:
-    _check(network, ball, rows, memory)
+    check(network, ball, rows, memory)
     if ball.center.shape[0] == 0:
         # No samples: run one that is thrown away, to learn the shape of the answer.
         one = None if rows is None else rows.new_zeros((1, *rows.shape[1:]))
         return _run(network, _any_ball(ball), one, outward, memory, tighten_all, substitute)[:0]
-    rounding = None
     if outward:
-        check_arithmetic(ball.center.device, ball.center.dtype)
+        check_arithmetic(network, ball.center.device, ball.center.dtype)
         rounding = Rounding(ball.center.dtype)
-        ball, rows = _widened(ball), None if rows is None else rows.double()
+        drawn = torch.get_rng_state()
+        wide = None if rows is None else rows.double()
+        exact = _bounds(network, _widened(ball), wide, rounding, memory, tighten_all, substitute)
+        if not torch.equal(drawn, torch.get_rng_state()):
+            raise BadInput("network must be deterministic: its forward draws random numbers")
+        bounds = rounding.outward(exact.lower, exact.upper)
+        _check_witnesses(network, ball, rows, bounds)
+        return bounds
+    return _bounds(network, ball, rows, None, memory, tighten_all, substitute)
+
+
+def _bounds(
+    network: nn.Module,
+    ball: Ball,
+    rows: Tensor | None,
+    rounding: Rounding | None,
+    memory: int,
+    tighten_all: bool,
+    substitute: bool,
+) -> Bounds:
 
     def tighten(program: Program, node: Node) -> None:
         # A box is not the image of an ℓ1 or ℓ2 ball even behind one affine layer, so there the dual norm is asked.
@@ -97,11 +116,10 @@ def _run(
     try:
         program = build(network, ball, rounding, tighten)
     except RuntimeError as error:
-        _check_fit(network, ball, error)
+        check_fit(network, ball, error)
         raise
     _check_rows(program, rows)
-    bounds = _read(program, rows, substitute, memory)
-    return bounds if rounding is None else rounding.outward(bounds.lower, bounds.upper)
+    return _read(program, rows, substitute, memory)
 
 
 def _read(program: Program, rows: Tensor | None, substitute: bool, memory: int) -> Bounds:
@@ -134,13 +152,14 @@ def _any_ball(ball: Ball) -> Ball:
     return Ball(center, ball.radius, ball.p, ball.low, ball.high)
 
 
-def _check(network: nn.Module, ball: Ball, rows: Tensor | None, memory: int) -> None:
+def check(network: nn.Module, ball: Ball, rows: Tensor | None = None, memory: int = MEMORY) -> None:
+    """Refuse arguments that cannot be meant, one line each."""
     if not isinstance(network, nn.Module):
         raise BadInput(f"network must be a torch.nn.Module, got {type(network).__name__}")
     if not isinstance(ball, Ball):
         raise BadInput(f"ball must be a radial Ball, got {type(ball).__name__}")
-    if memory <= 0:
-        raise BadInput(f"memory must be a number of bytes > 0, got {memory}")
+    if not isinstance(memory, int) or memory <= 0:
+        raise BadInput(f"memory must be a whole number of bytes > 0, got {memory!r}")
     for name, parameter in network.named_parameters():
         if parameter.dtype != ball.center.dtype or parameter.device != ball.center.device:
             raise BadInput(
@@ -160,16 +179,32 @@ def _check(network: nn.Module, ball: Ball, rows: Tensor | None, memory: int) -> 
         )
 
 
-def _check_fit(network: nn.Module, ball: Ball, error: RuntimeError) -> None:
+def check_fit(network: nn.Module, ball: Ball, error: RuntimeError) -> None:
     """If the network itself cannot take the centre, the fault is the caller's and not a rule's."""
     try:
         with torch.no_grad():
-            network(ball.center[:1].to(next(network.parameters(), ball.center).dtype))
+            network(ball.center[:1].to(next(network.parameters(), ball.center).dtype, copy=True))
     except RuntimeError:
         line = str(error).strip().splitlines()[0]
         raise BadInput(
             f"center must have the shape the network takes, got (B, *obs) = {tuple(ball.center.shape)}: {line}"
         ) from error
+
+
+def _check_witnesses(network: nn.Module, ball: Ball, rows: Tensor | None, bounds: Bounds) -> None:
+    """Run the network itself at three points of the ball: whatever tracing may have missed must not become a proof."""
+    box = ball.box()
+    proven = torch.isfinite(bounds.lower) & torch.isfinite(bounds.upper)
+    for x in (ball.center, ball.project(box.lower), ball.project(box.upper)):
+        with torch.no_grad():
+            y = network(x.clone())  # a copy, for some networks overwrite their input
+        if rows is not None:
+            y = (rows.double() @ y.double().unsqueeze(-1)).squeeze(-1)
+        if y.shape != bounds.lower.shape or bool((proven & ~bounds.contains(y)).any()):
+            raise BadInput(
+                "network must compute what torch.fx traces: run on a point of the ball, it left its own bounds "
+                "(does its forward ask what kind of object its input is, or does as_linear() disagree with it?)"
+            )
 
 
 def _check_rows(program: Program, rows: Tensor | None) -> None:
@@ -185,8 +220,9 @@ def _check_rows(program: Program, rows: Tensor | None) -> None:
 
 def mixed(first: BoundMethod | str, second: BoundMethod | str, weight: float) -> BoundMethod:
     """weight·first + (1 − weight)·second, as in SA-DQN and SA-PPO. A method with weight 0 is not run."""
-    if not (isinstance(weight, (int, float)) and 0 <= weight <= 1):
+    if not (isinstance(weight, Real) and 0 <= weight <= 1):
         raise BadInput(f"weight must be a number in [0, 1], got {weight!r}")
+    weight = float(weight)
     one, two = method(first), method(second)
     if weight == 1:
         return one

@@ -223,7 +223,7 @@ BALL = rr.Ball(torch.rand(2, 3), 0.1)
         (lambda: rr.ibp(NET.float(), BALL, torch.ones(3, 1, 2)), "rows must have batch size 2"),
         (lambda: rr.ibp(NET.float(), BALL, torch.ones(2, 1, 5)), "rows must have shape"),
         (lambda: rr.ibp(NET.float(), BALL, torch.ones(2, 1, 2, dtype=torch.long)), "rows must be a floating tensor"),
-        (lambda: rr.crown(NET.float(), BALL, memory=0), "memory must be a number of bytes"),
+        (lambda: rr.crown(NET.float(), BALL, memory=0), "memory must be a whole number of bytes"),
         (lambda: rr.best_of(), "best_of needs at least one method"),
         (lambda: rr.best_of(3), "bound method must be"),
         (lambda: rr.ibp(nn.Sequential(nn.Linear(3, 2), nn.Dropout()), BALL), "eval mode"),

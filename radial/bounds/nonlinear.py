@@ -31,7 +31,8 @@ class ReLU(Activation):
     def lines(self, lower: Tensor, upper: Tensor) -> Lines:
         """CROWN's lines: above the chord, below the identity or zero, whichever leaves the smaller area."""
         left, right = lower.clamp(max=0), upper.clamp(min=0)
-        chord = right / (right - left).clamp(min=torch.finfo(lower.dtype).tiny)  # 1 if active, 0 if inactive
+        finfo = torch.finfo(lower.dtype)
+        chord = right / (right - left).clamp(min=finfo.tiny * finfo.eps)  # 1 if active, 0 if inactive
         zero = torch.zeros_like(lower)
         return Lines((upper > -lower).to(lower.dtype), zero, chord, -chord * left)
 
@@ -79,7 +80,7 @@ class Clamp(Activation):
 class LeakyReLU(Activation):
     """max(x, negative_slope·x) for 0 ≤ negative_slope ≤ 1, and its mirror image for larger slopes."""
 
-    terms = 1
+    terms = 4  # the slope is rounded, and the product
 
     def __init__(self, negative_slope: float) -> None:
         self.negative_slope = negative_slope
@@ -238,6 +239,7 @@ class MaxPool:
     separable = False
     terms = 0
     spread = 1
+    partial = 1.0
 
     _choice: tuple[Tensor, Tensor, Tensor] | None = None
 
@@ -260,7 +262,7 @@ class MaxPool:
         height, width = x.shape[1:]
         places = torch.arange(height * width, dtype=torch.float64, device=lower.device).view(1, 1, height, width)
         winner = lower.argmax(2, keepdim=True)
-        index = self._windows(places).expand_as(lower).gather(2, winner).squeeze(2).long()
+        index = self._windows(places).expand_as(lower).gather(2, winner).squeeze(2).clamp(min=0).long()
         rivals = upper.detach().scatter(2, winner, -torch.inf).amax(2)
         certain = rivals <= lower.gather(2, winner).squeeze(2)
         return index, certain, upper.amax(2)

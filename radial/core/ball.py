@@ -6,6 +6,8 @@ linear form, which is where the dual norm lives. No network and no unit other th
 
 import math
 from dataclasses import dataclass
+from numbers import Real
+from typing import TypeGuard
 
 import torch
 from torch import Tensor
@@ -36,16 +38,18 @@ class Ball:
         if not isinstance(self.center, Tensor) or self.center.dtype not in DTYPES:
             kind = self.center.dtype if isinstance(self.center, Tensor) else type(self.center).__name__
             raise BadInput(f"center must be a tensor of dtype float32 or float64, got {kind}")
+        if self.center.layout != torch.strided or self.center.is_meta:
+            raise BadInput("center must be an ordinary tensor, got a sparse or meta tensor")
         if self.center.ndim < 2:
             raise BadInput(f"center must have shape (B, *obs), got {tuple(self.center.shape)}; add a batch axis")
-        if isinstance(self.p, (str, Tensor)) or self.p not in NORMS:
+        if not _is_number(self.p) or self.p not in NORMS:
             raise BadInput(f"p must be 1, 2 or inf, got {self.p!r}")
         self._check_radius()
         self._check_range()
 
     def _check_radius(self) -> None:
-        if isinstance(self.radius, (int, float)):
-            worst = float(self.radius)
+        if _is_number(self.radius):
+            worst = _float(self.radius)
         else:
             radius = self._per_feature("radius", self.radius).detach()
             bad = radius[~torch.isfinite(radius) | (radius < 0)]
@@ -70,6 +74,11 @@ class Ball:
         if high is not None and bool((self.center > high).any()):
             raise BadInput(f"center must be ≤ high: its largest value is {largest:g}, high is {_show(self.high)}")
 
+    def _check_like_center(self, x: Tensor) -> None:
+        if not isinstance(x, Tensor) or x.shape != self.center.shape:
+            got = tuple(x.shape) if isinstance(x, Tensor) else type(x).__name__
+            raise BadInput(f"x must be a tensor of the shape of center {tuple(self.center.shape)}, got {got}")
+
     def _per_feature(self, name: str, value: float | Tensor) -> Tensor:
         """A float or tensor as (1, *obs), in the dtype and on the device of the centre."""
         obs = self.center.shape[1:]
@@ -77,8 +86,10 @@ class Ball:
             if value.dtype not in (*DTYPES, torch.float16, torch.bfloat16):
                 raise BadInput(f"{name} must be a float or a floating tensor, got dtype {value.dtype}")
             tensor = value.to(self.center)
-        elif isinstance(value, (int, float)):
-            tensor = self.center.new_tensor(float(value))
+        elif _is_number(value):
+            limit = torch.finfo(self.center.dtype).max
+            number = _float(value)
+            tensor = self.center.new_tensor(math.copysign(math.inf, number) if abs(number) > limit else number)
         else:
             raise BadInput(f"{name} must be a float or a tensor, got {type(value).__name__}")
         try:
@@ -117,8 +128,7 @@ class Ball:
 
     def project(self, x: Tensor) -> Tensor:
         """The nearest point, distances measured in budgets, then cut to the range; (B, *obs) → (B, *obs)."""
-        if x.shape != self.center.shape:
-            raise BadInput(f"x must have the shape of center {tuple(self.center.shape)}, got {tuple(x.shape)}")
+        self._check_like_center(x)
         box = self.box()
         if self.p != math.inf:
             # In float64, so that the only rounding left is the last one, to the dtype of x.
@@ -130,6 +140,7 @@ class Ball:
 
     def contains(self, x: Tensor) -> Tensor:
         """Which rows of x lie in the ball, (B,) bool, forgiving the rounding of x itself and nothing more."""
+        self._check_like_center(x)
         unit = torch.finfo(self.center.dtype).eps
         center, budget = self.center.double(), self.budget().double()
         shift = ((x.double() - center).abs() - 4 * unit * (center.abs() + budget)).clamp(min=0)
@@ -148,6 +159,8 @@ class Ball:
               "corner": an extreme point, which is where linear functions are worst;
               "sparse": an extreme point in about a tenth of the features, the centre elsewhere (p = ∞).
         """
+        if not isinstance(rng, torch.Generator):
+            raise BadInput(f"rng must be a torch.Generator, got {type(rng).__name__}")
         if kind not in KINDS:
             raise BadInput(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
         if self.p == math.inf:
@@ -198,6 +211,8 @@ class Ball:
         Without a range: rows·center − ‖rows ∘ radius‖q with 1/p + 1/q = 1. With one, the box itself for p = ∞ and
         the dual problem of `_reach` for p = 1 and 2.
         """
+        if not isinstance(rows, Tensor) or rows.dtype != self.center.dtype:
+            raise BadInput(f"rows must be a tensor of the dtype of center, {self.center.dtype}")
         if rows.ndim != self.center.ndim + 1 or rows.shape[2:] != self.center.shape[1:]:
             raise BadInput(f"rows must have shape (B, K, {_dims(self.center)}), got {tuple(rows.shape)}")
         if rows.shape[0] not in (1, self.center.shape[0]):
@@ -216,7 +231,7 @@ class Ball:
             return _apply(flat.abs(), self.budget())
         weight = flat.abs() * budget
         if not self.clipped:
-            return torch.linalg.vector_norm(weight, 2.0 if self.p == 2 else math.inf, dim=-1)
+            return _length(weight).squeeze(-1) if self.p == 2 else torch.linalg.vector_norm(weight, math.inf, dim=-1)
         box = self.box()
         room = torch.where(flat > 0, _rows(self.center - box.lower), _rows(box.upper - self.center))
         cap = torch.where(budget > 0, room / budget, 0).clamp(max=1)
@@ -245,7 +260,7 @@ def _reach_l2(weight: Tensor, cap: Tensor) -> Tensor:
     with torch.no_grad():
         smallest = torch.finfo(weight.dtype).tiny
         below = torch.zeros_like(cap[..., :1])
-        above = torch.linalg.vector_norm(weight, dim=-1, keepdim=True).expand_as(below)
+        above = _length(weight).expand_as(below)
         for _ in range(60):
             middle = (below + above) / 2
             too_long = torch.minimum(cap, weight / middle.clamp(min=smallest)).square().sum(-1, keepdim=True) > 1
@@ -256,7 +271,14 @@ def _reach_l2(weight: Tensor, cap: Tensor) -> Tensor:
 
 
 def _onto_l2(shift: Tensor) -> Tensor:
-    return shift / torch.linalg.vector_norm(shift, dim=1, keepdim=True).clamp(min=1)
+    return shift / _length(shift).clamp(min=1)
+
+
+def _length(x: Tensor) -> Tensor:
+    """Euclidean length over the last axis, kept; scaled first, because squares under- and overflow."""
+    largest = x.detach().abs().amax(-1, keepdim=True)
+    scale = torch.where(largest > 0, largest, 1)
+    return scale * torch.linalg.vector_norm(x / scale, dim=-1, keepdim=True)
 
 
 def _onto_l1(shift: Tensor) -> Tensor:
@@ -269,6 +291,17 @@ def _onto_l1(shift: Tensor) -> Tensor:
     threshold = thresholds.gather(1, kept - 1).clamp(min=0)
     outside = size.sum(1, keepdim=True) > 1
     return torch.where(outside, shift.sign() * (size - threshold).clamp(min=0), shift)
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _float(value: float) -> float:
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
 
 
 def _apply(rows: Tensor, x: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import tensor
@@ -125,6 +126,16 @@ X = torch.rand(2, 3)
         (lambda: Ball(X, torch.ones(3, dtype=torch.int64)), "radius", "float"),
         (lambda: Ball(X, "0.1"), "radius", "float"),
         (lambda: Ball(X, None), "radius", "float"),
+        (lambda: Ball(X, True), "radius", "float"),
+        (lambda: Ball(X, 10**400), "radius", "finite"),
+        (lambda: Ball(X, 1e39), "radius", "finite"),
+        (lambda: Ball(X, 0.1, p=True), "p", "1, 2 or inf"),
+        (lambda: Ball(X, 0.1, p=np.array([1, 2])), "p", "1, 2 or inf"),
+        (lambda: Ball(X.to_sparse(), 0.1), "center", "ordinary tensor"),
+        (lambda: Ball(X, 0.1).contains(X[0]), "x", "shape"),
+        (lambda: Ball(X, 0.1).project(X.numpy()), "x", "tensor"),
+        (lambda: Ball(X, 0.1).minimum(torch.ones(2, 1, 3, dtype=torch.float64)), "rows", "dtype"),
+        (lambda: Ball(X, 0.1).sample(None), "rng", "torch.Generator"),
         (lambda: Ball(X, 0.1, p=3), "p", "1, 2 or inf"),
         (lambda: Ball(X, 0.1, p="inf"), "p", "1, 2 or inf"),
         (lambda: Ball(X, 0.1, p=math.nan), "p", "1, 2 or inf"),
@@ -159,3 +170,9 @@ def test_empty_batch() -> None:
     assert ball.box().lower.shape == (0, 3)
     assert ball.minimum(torch.zeros(0, 2, 3)).shape == (0, 2)
     assert ball.sample(rng()).shape == (0, 3)
+
+
+def test_numbers_of_other_libraries_are_numbers() -> None:
+    ball = Ball(X, np.float32(0.1), p=np.int64(2), low=np.float64(-1), high=np.float32(2))
+    assert ball.box().upper.max() <= 2
+    assert Ball(X, 1, p=1).budget().shape == (1, 3)

@@ -35,6 +35,8 @@ class Bounds:
     upper: Tensor
 
     def __post_init__(self) -> None:
+        if not isinstance(self.lower, Tensor) or not isinstance(self.upper, Tensor):
+            raise BadInput("lower and upper must be tensors")
         if self.lower.shape != self.upper.shape:
             raise BadInput(
                 f"lower and upper must have one shape, got {tuple(self.lower.shape)} and {tuple(self.upper.shape)}"

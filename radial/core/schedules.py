@@ -6,14 +6,15 @@ The radius ε, the weight κ and the mix β all follow one of these. The two ram
 
 import math
 from dataclasses import dataclass
+from numbers import Real
 
 from radial.core.data import BadInput
 
 
 def _check_finite(**values: float) -> None:
     for name, value in values.items():
-        if not math.isfinite(value):
-            raise BadInput(f"{name} must be a finite number, got {value}")
+        if not isinstance(value, Real) or not math.isfinite(value):
+            raise BadInput(f"{name} must be a finite number, got {value!r}")
 
 
 def _check_ramp(first_step: float, last_step: float, middle: float = 0.25) -> None:
