@@ -91,9 +91,8 @@ class Activation:
 class _Substitute(torch.autograd.Function):
     """rows·φ(x) ≥ form·x + constant: positive coefficients take the lower line, negative ones the upper.
 
-    With m the mean of the two slopes and g half their difference, that is rows·m + |rows|·g; so for the intercepts.
-    Written out by hand because the coefficients are the largest tensors of a backward pass, and autograd would walk
-    over them twice as often.
+    That is rows·below + min(rows, 0)·(above − below), and so for the intercepts. Written out by hand because the
+    coefficients are the largest tensors of a backward pass, and autograd would walk over them twice as often.
     """
 
     @staticmethod
@@ -101,9 +100,13 @@ class _Substitute(torch.autograd.Function):
         ctx: FunctionCtx, rows: Tensor, below: Tensor, below_at: Tensor, above: Tensor, above_at: Tensor
     ) -> tuple[Tensor, Tensor]:
         ctx.save_for_backward(rows, below, below_at, above, above_at)
-        size = rows.abs()
-        form = (rows * _mean(below, above)).addcmul_(size, _half_gap(below, above))
-        constant = (rows * _mean(below_at, above_at)).addcmul_(size, _half_gap(below_at, above_at))
+        negative = rows.clamp(max=0)
+        form = (rows * below).addcmul_(negative, above - below)
+        constant = (
+            negative.mul_(above_at - below_at) if rows.shape[0] == form.shape[0] else negative * (above_at - below_at)
+        )
+        if below_at.any():  # a ReLU's lower line goes through the origin
+            constant.addcmul_(rows, below_at)
         return form, constant.sum(tuple(range(2, rows.ndim)))
 
     @staticmethod
@@ -113,22 +116,14 @@ class _Substitute(torch.autograd.Function):
         wanted = ctx.needs_input_grad  # type: ignore[attr-defined]
         grad_constant = grad_constant.view(*grad_constant.shape, *[1] * (rows.ndim - 2))
         gradients: list[Tensor | None] = [None] * 5
-        if wanted[0]:
-            through_size = (grad_form * _half_gap(below, above)).addcmul_(grad_constant, _half_gap(below_at, above_at))
-            total = through_size.mul_(rows.sign()).addcmul_(grad_form, _mean(below, above))
-            total.addcmul_(grad_constant, _mean(below_at, above_at))
-            gradients[0] = total.sum(0, keepdim=True) if rows.shape[0] != total.shape[0] else total
-        for first, part in ((1, "min"), (3, "max")):
+        negative = rows.clamp(max=0)
+        for first, part in ((1, None), (3, negative)):
             if wanted[first] or wanted[first + 1]:  # a ReLU's lower line is constant: nothing to do
-                used = rows.clamp(**{part: 0})
+                used = rows.clamp(min=0) if part is None else part
                 gradients[first] = (used * grad_form).sum(1, keepdim=True)
                 gradients[first + 1] = (used * grad_constant).sum(1, keepdim=True)
+        if wanted[0]:
+            total = (grad_form * (below - above)).addcmul_(grad_constant, below_at - above_at)
+            total.mul_(negative.sign_()).addcmul_(grad_form, below).addcmul_(grad_constant, below_at)
+            gradients[0] = total.sum(0, keepdim=True) if rows.shape[0] != total.shape[0] else total
         return tuple(gradients)
-
-
-def _mean(a: Tensor, b: Tensor) -> Tensor:
-    return (a + b) / 2
-
-
-def _half_gap(a: Tensor, b: Tensor) -> Tensor:
-    return (a - b) / 2

@@ -145,7 +145,8 @@ class Convolution(Affine):
         small = F.conv2d(rows, weight.reshape(inputs * step * step, outputs, *taps), padding=[tap - 1 for tap in taps])
         full = F.pixel_shuffle(small, step)
         top, left = self.padding
-        return F.pad(full, (-left, size[1] + left - full.shape[3], -top, size[0] + top - full.shape[2]))
+        frame = (-left, size[1] + left - full.shape[3], -top, size[0] + top - full.shape[2])
+        return F.pad(full, frame) if any(frame) else full
 
     def magnitude(self, *x: Tensor) -> Tensor:  # noqa: D102
         return self._apply(x[0], self.weight.abs(), None if self.bias is None else self.bias.abs())

@@ -25,7 +25,7 @@ from radial.core.ball import Ball
 from radial.core.data import BadInput
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, slots=True)
 class Node:
     """A value of the network that depends on the input: where it comes from and what it can be."""
 
@@ -323,9 +323,9 @@ def inspect(network: nn.Module) -> list[object] | None:
 def _describe(module: nn.Module, parts: list[object]) -> bool:
     """Add a module's own attributes to a description; False if they could change without it changing."""
     torch_layer = type(module) in layers.MODULES or type(module) is nn.Sequential
-    for key, value in vars(module).items():
-        if key in _INTERNAL:
-            continue
+    state = vars(module)
+    for key in state.keys() - _INTERNAL:
+        value = state[key]
         if isinstance(value, _PLAIN):
             parts += (key, value)
         elif key == "forward" or not torch_layer:  # functions and objects by identity

@@ -16,7 +16,7 @@ SMALL = 1 << 15  # elements: below, the price of an operation is the call; above
 Pointwise = Callable[[Tensor], Tensor]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False, slots=True)
 class Interval:
     """All y with |y − center| ≤ radius. center (B, *shape), radius (B, *shape) or (1, *shape), ≥ 0."""
 
