@@ -71,7 +71,7 @@ class Program:
 
     def add(self, name: str, op: Op, inputs: list[Node]) -> Node:
         """The image of nodes under an operator, widened by what rounding may do to it."""
-        interval = op.interval(*(node.interval for node in inputs))
+        interval = op.interval(*[node.interval for node in inputs])
         error = None
         if self.rounding is not None:
             sizes = [node.interval.magnitude + self.rounding.smallest_input for node in inputs]
@@ -81,14 +81,16 @@ class Program:
             interval = Interval(interval.center, interval.radius + error)
         if interval.center.ndim < 2:
             raise UnsupportedLayer(f"the value at '{name}' has no axis besides the batch; keep one (keepdim, [:, :1])")
-        boxed = all(node.boxed for node in inputs)
+        affine, boxed = op.affine, True
+        for node in inputs:
+            affine, boxed = affine and node.affine, boxed and node.boxed
         node = Node(
             name,
             op,
             inputs,
             interval,
             error,
-            affine=op.affine and all(node.affine for node in inputs),
+            affine=affine,
             # A layer that repeats elements (by broadcasting, say) leaves them correlated.
             boxed=boxed and op.separable and interval.center.numel() <= inputs[0].interval.center.numel(),
             exact=boxed and op.affine and len(inputs) == 1,
@@ -108,13 +110,20 @@ def build(network: nn.Module, ball: Ball, rounding: Rounding | None, tighten: Ti
     compiled = type(network).__name__ == "OptimizedModule" and type(network).__module__.startswith("torch._dynamo")
     if compiled:  # torch.compile's wrapper computes what it wraps
         network = network.get_submodule("_orig_mod")
-    traced = trace(network, sound=rounding is not None)
+    traced, modules = trace(network, sound=rounding is not None)
     root = nn.Sequential(network) if traced.single else network
     program = Program(ball, rounding)
-    values: dict[fx.Node, Any] = {}
+    values: dict[Any, Any] = {}
     for step in traced.steps:
-        result = _evaluate(step, values, root, traced, program, tighten)
-        values[step.node] = result
+        node, rule = step
+        layer = modules[node.target] if node.op == "call_module" else None
+        if rule is not None and isinstance(values[node.args[0]], Node):  # the common case, for speed
+            x = values[node.args[0]]
+            context = layers.Context(node, root, x, rounding is not None)
+            result = _apply(layers.Applied(rule(context, layer), [x]), node, program, tighten)
+        else:
+            result = _evaluate(node, layer, values, root, traced, program, tighten)
+        values[node] = result
     if not isinstance(result, Node):
         kind = "a constant" if isinstance(result, (Tensor, int, float)) else f"a {type(result).__name__}"
         raise BadInput(f"network must return one tensor that depends on its input, got {kind}")
@@ -124,14 +133,14 @@ def build(network: nn.Module, ball: Ball, rounding: Rounding | None, tighten: Ti
 
 
 def _evaluate(
-    step: "Step", values: dict[fx.Node, Any], root: nn.Module, traced: "Trace", program: Program, tighten: Tighten
+    node: fx.Node,
+    layer: nn.Module | None,
+    values: dict[Any, Any],
+    root: nn.Module,
+    traced: "Trace",
+    program: Program,
+    tighten: Tighten,
 ) -> Any:
-    node = step.node
-    layer = root.get_submodule(str(node.target)) if node.op == "call_module" else None
-    x = values.get(node.args[0]) if step.rule is not None and isinstance(node.args[0], fx.Node) else None
-    if step.rule is not None and isinstance(x, Node):
-        context = layers.Context(node, root, x, program.rounding is not None)
-        return _apply(layers.Applied(step.rule(context, layer), [x]), node, program, tighten)
     args, kwargs = fx.node.map_arg((node.args, node.kwargs), lambda used: values[used])
     if node.op == "output":
         return args[0]
@@ -245,15 +254,16 @@ class Trace(NamedTuple):
 _TRACES: "weakref.WeakKeyDictionary[nn.Module, tuple[object, Trace]]" = weakref.WeakKeyDictionary()
 
 
-def trace(network: nn.Module, sound: bool = False) -> Trace:
-    """The network's forward as a list of steps.
+def trace(network: nn.Module, sound: bool = False) -> tuple[Trace, dict[str, nn.Module]]:
+    """The network's forward as a list of steps, and the modules they name.
 
     The fast form reuses the last trace while the modules and their attributes are unchanged, as far as that can be
     seen: a change of a class attribute or a global cannot. The sound form traces anew each time.
     """
-    fingerprint = inspect(network)
-    if not sound and fingerprint is not None and network in _TRACES and _TRACES[network][0] == fingerprint:
-        return _TRACES[network][1]
+    fingerprint, modules = inspect(network)
+    known = _TRACES.get(network)
+    if not sound and fingerprint is not None and known is not None and known[0] == fingerprint:
+        return known[1], {"0": network} if known[1].single else modules
     tracer = _Tracer(sound)
     # fx would look inside a network that is a single layer; in a container it is called as a whole.
     single = tracer.is_leaf_module(network, "")
@@ -270,11 +280,12 @@ def trace(network: nn.Module, sound: bool = False) -> Trace:
     steps = []
     for node in graph.nodes:
         simple = node.op == "call_module" and len(node.args) == 1 and not node.kwargs
+        simple = simple and isinstance(node.args[0], fx.Node)
         steps.append(Step(node, layers.rule_for(root.get_submodule(str(node.target)), sound) if simple else None))
     result = Trace(steps, tracer.constants, single)
     if not sound and not tracer.constants:  # a tensor made in forward may differ the next time
         _TRACES[network] = fingerprint, result
-    return result
+    return result, {"0": network} if single else modules
 
 
 def _line(error: Exception) -> str:
@@ -288,8 +299,8 @@ _HOOKS = torch.nn.modules.module
 _BY_MODE = (_BatchNorm, _DropoutNd)  # what these compute depends on the mode
 
 
-def inspect(network: nn.Module) -> list[object] | None:
-    """What a trace depends on, as far as it can be seen: the modules and their attributes. None: better trace anew.
+def inspect(network: nn.Module) -> tuple[list[object] | None, dict[str, nn.Module]]:
+    """What a trace depends on, as far as it can be seen, or None if that is not far enough; and the modules by name.
 
     Refuses what tracing would not show: hooks, a forward or a __call__ put over the network's own, and layers in train
     mode, which draw random numbers or mix samples.
@@ -305,7 +316,9 @@ def inspect(network: nn.Module) -> list[object] | None:
             "global forward hooks are registered; they may change what a layer computes: remove them"
         )
     parts: list[object] = []
-    for name, module in network.named_modules(remove_duplicate=False):
+    modules = dict(network.named_modules(remove_duplicate=False))
+    lasting = True
+    for name, module in modules.items():
         state = module.__dict__
         if state["_forward_hooks"] or state["_forward_pre_hooks"]:
             raise UnsupportedLayer(
@@ -315,9 +328,8 @@ def inspect(network: nn.Module) -> list[object] | None:
         if state["training"] and isinstance(module, _BY_MODE):
             raise BadInput(f"network must be in eval mode: {type(module).__name__} at '{name}' is in train mode")
         parts += (name, id(module))
-        if not _describe(module, parts):
-            return None
-    return parts
+        lasting = _describe(module, parts) and lasting
+    return parts if lasting else None, modules
 
 
 def _describe(module: nn.Module, parts: list[object]) -> bool:
