@@ -4,6 +4,7 @@ Only lower bounds are computed. An upper bound of r·y is minus the lower bound 
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,26 +32,55 @@ def lower_bound(program: Program, target: Node, rows: Tensor, stop: Stop = never
 
     Invariant: rows·target ≥ Σ_nodes pending·node + total. Each turn replaces the last pending node by its inputs.
     """
-    pending: dict[Node, Tensor] = {target: rows}
+    pending: dict[Node, _Form] = {target: _Form(rows, None)}
     total: Tensor = rows.new_zeros(1, 1)
     last = program.nodes.index(target)
     for node in reversed(program.nodes[: last + 1]):
         if node not in pending:
             continue
-        form = pending.pop(node)
+        form, repeat = _distinct(pending.pop(node))
         if stop(node):
-            total = total + _over_interval(form, node)
+            total = total + _spread(_over_interval(form, node), repeat)
             continue
         if node.error is not None:
-            total = total - _per_row(form.abs() * node.error.unsqueeze(1))
+            total = total - _spread(_per_row(form.abs() * node.error.unsqueeze(1)), repeat)
         if node.op is None:
-            total = total + program.ball.minimum(form)
+            total = total + _spread(program.ball.minimum(form), repeat)
             continue
         forms, constant = node.op.backward(form, *(used.interval for used in node.inputs))
-        total = total if constant is None else total + constant
+        total = total if constant is None else total + _spread(constant, repeat)
         for used, part in zip(node.inputs, forms, strict=True):
-            pending[used] = pending[used] + part if used in pending else part
+            pending[used] = _add(pending[used], _Form(part, repeat)) if used in pending else _Form(part, repeat)
     return total.expand(program.ball.center.shape[0], rows.shape[1])
+
+
+class _Form(NamedTuple):
+    """Coefficients (B, distinct, *shape), and which of them each of the K rows is; None: each its own."""
+
+    rows: Tensor
+    repeat: Tensor | None  # (K,)
+
+
+def _distinct(form: _Form) -> _Form:
+    """Drop rows that repeat: in a dueling network every action asks the same of the state value.
+
+    Only rows that do not depend on a parameter, for rows that are merely equal may have different gradients.
+    """
+    rows, repeat = form
+    if repeat is not None or rows.requires_grad or rows.shape[0] != 1 or rows.numel() > 4096:
+        return form
+    unique, place = rows[0].flatten(1).unique(dim=0, return_inverse=True)
+    if 2 * unique.shape[0] > rows.shape[1]:
+        return form
+    return _Form(unique.view(1, -1, *rows.shape[2:]), place)
+
+
+def _add(a: _Form, b: _Form) -> _Form:
+    return _Form(_spread(a.rows, a.repeat) + _spread(b.rows, b.repeat), None)
+
+
+def _spread(values: Tensor, repeat: Tensor | None) -> Tensor:
+    return values if repeat is None else values[:, repeat]
 
 
 def _over_interval(form: Tensor, node: Node) -> Tensor:

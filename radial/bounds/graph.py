@@ -116,7 +116,7 @@ def build(network: nn.Module, ball: Ball, rounding: Rounding | None, tighten: Ti
     values: dict[Any, Any] = {}
     for step in traced.steps:
         node, rule = step
-        layer = modules[node.target] if node.op == "call_module" else None
+        layer = modules[str(node.target)] if node.op == "call_module" else None
         if rule is not None and isinstance(values[node.args[0]], Node):  # the common case, for speed
             x = values[node.args[0]]
             context = layers.Context(node, root, x, rounding is not None)

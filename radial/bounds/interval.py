@@ -74,9 +74,10 @@ class _Monotone(torch.autograd.Function):
         ctx: FunctionCtx, center: Tensor, radius: Tensor, f: Pointwise, slope: Pointwise
     ) -> tuple[Tensor, Tensor]:
         lower, upper = f(center - radius), f(center + radius)
-        middle = torch.lerp(lower, upper, 0.5)
         if not any(ctx.needs_input_grad):  # type: ignore[attr-defined]
+            middle = lower.lerp_(upper, 0.5)
             return middle, upper.sub_(middle)
+        middle = torch.lerp(lower, upper, 0.5)
         ctx.save_for_backward(lower, upper)
         ctx.slope, ctx.shared = slope, radius.shape[0] == 1 and center.shape[0] != 1  # type: ignore[attr-defined]
         return middle, upper - middle
