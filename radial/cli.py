@@ -59,7 +59,7 @@ def bench_bounds(
     chosen = tuple(subject for subject in SUBJECTS if not networks or subject.name in networks)
     keep_freed_memory()
     rows = []
-    progress = Console(stderr=True)
+    progress = Console(stderr=True, log_path=False)
     for row in measure(torch_device(device), chosen):
         rows.append(row)
         progress.log(f"{row.network} {row.method}: {row.forward_ms:.1f} ms")

@@ -5,6 +5,7 @@ exact extreme of φ(x) − s·x, found at l, at u, or at one of the few points w
 may be chosen for tightness alone, and a poor choice can never make a bound wrong.
 """
 
+from abc import ABC, abstractmethod
 from typing import NamedTuple
 
 import torch
@@ -24,7 +25,7 @@ class Lines(NamedTuple):
     upper_intercept: Tensor
 
 
-class Activation:
+class Activation(ABC):
     """A non-decreasing elementwise function. Subclasses give φ, its derivative, slopes and stationary points."""
 
     affine = False
@@ -36,25 +37,25 @@ class Activation:
 
     _lines: Lines | None = None
 
+    @abstractmethod
     def value(self, x: Tensor) -> Tensor:
         """φ(x)."""
-        raise NotImplementedError
 
     def overwrite(self, x: Tensor) -> Tensor:
         """φ(x), in place if that is faster."""
         return self.value(x)
 
+    @abstractmethod
     def slope_at_output(self, y: Tensor) -> Tensor:
         """φ'(x) as a function of y = φ(x), or as a mask where it is 0 or 1."""
-        raise NotImplementedError
 
+    @abstractmethod
     def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
         """The slopes of the lower and the upper line; chosen for tightness only."""
-        raise NotImplementedError
 
+    @abstractmethod
     def stationary(self, slope: Tensor) -> list[Tensor]:
         """Where φ(x) − slope·x may have an extreme: the solutions of φ'(x) = slope, and the kinks of φ."""
-        raise NotImplementedError
 
     def interval(self, *x: Interval) -> Interval:  # noqa: D102
         return monotone(x[0], self.overwrite, self.slope_at_output)

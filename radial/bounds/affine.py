@@ -5,6 +5,7 @@ the output, to rows (B, K, *in) and constants (B, K), so that rows·y = rows'·x
 of B means "the same for every sample".
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
@@ -39,7 +40,7 @@ class Op(Protocol):
         """The same for the network's own forward pass."""
 
 
-class Affine:
+class Affine(ABC):
     """What the affine layers share: the error of the network's forward pass scales as our own."""
 
     affine = True
@@ -48,8 +49,9 @@ class Affine:
     spread = 0
     partial = 1.0
 
+    @abstractmethod
     def magnitude(self, *x: Tensor) -> Tensor:  # noqa: D102
-        raise NotImplementedError
+        ...
 
     def inference(self, *x: Tensor) -> Tensor:  # noqa: D102
         return self.magnitude(*x)

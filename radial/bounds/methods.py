@@ -37,7 +37,8 @@ def ibp(network: nn.Module, ball: Ball, rows: Tensor | None = None, *, outward: 
 
     network  any module torch.fx can trace whose layers have rules; in eval mode
     ball     center (B, *obs)
-    rows     (B, K, A): linear forms of the output, merged with everything affine behind the last nonlinearity
+    rows     (B, K, A), or (1, K, A) for every sample alike: linear forms of the output, merged with everything affine
+             behind the last nonlinearity
     outward  add what rounding can do; use `sound(ibp)` to say so
     returns  Bounds (B, *out), or (B, K) with rows
     """
@@ -94,6 +95,7 @@ def _run(
         bounds = rounding.outward(exact.lower, exact.upper)
         _check_witnesses(network, ball, rows, bounds)
         return bounds
+    rows = None if rows is None else rows.to(ball.center)
     return _bounds(network, ball, rows, None, memory, tighten_all, substitute)
 
 
@@ -172,11 +174,8 @@ def check(network: nn.Module, ball: Ball, rows: Tensor | None = None, memory: in
     if not isinstance(rows, Tensor) or rows.ndim != 3 or not rows.is_floating_point():
         what = f"{rows.dtype} {tuple(rows.shape)}" if isinstance(rows, Tensor) else type(rows).__name__
         raise BadInput(f"rows must be a floating tensor (B, K, A), got {what}")
-    if rows.shape[0] != ball.center.shape[0] or rows.dtype != ball.center.dtype:
-        raise BadInput(
-            f"rows must have batch size {ball.center.shape[0]} and dtype {ball.center.dtype}, "
-            f"got {rows.shape[0]} and {rows.dtype}"
-        )
+    if rows.shape[0] not in (1, ball.center.shape[0]):
+        raise BadInput(f"rows must have batch size {ball.center.shape[0]}, or 1 to share them, got {rows.shape[0]}")
 
 
 def check_fit(network: nn.Module, ball: Ball, error: RuntimeError) -> None:

@@ -148,6 +148,7 @@ def test_contract(name: str, dtype: torch.dtype, outward: bool) -> None:
         assert bounds.lower.shape == (batch, 3)
         assert method(network, ball, rows).lower.shape == (batch, 2)
         assert method(network, ball, rows[:, :0]).lower.shape == (batch, 0)
+        assert torch.equal(method(network, ball, torch.ones(1, 2, 3)).lower, method(network, ball, rows).lower)
         assert bounds.lower.dtype == dtype
         assert bool((bounds.lower <= bounds.upper).all())
         with torch.no_grad():
@@ -220,7 +221,7 @@ BALL = rr.Ball(torch.rand(2, 3), 0.1)
         (lambda: rr.ibp(NET, torch.rand(2, 3)), "ball must be a radial Ball"),
         (lambda: rr.ibp(NET.double(), BALL), "center is torch.float32"),
         (lambda: rr.ibp(NET.float(), BALL, torch.ones(2, 2)), r"rows must be a floating tensor \(B, K, A\)"),
-        (lambda: rr.ibp(NET.float(), BALL, torch.ones(3, 1, 2)), "rows must have batch size 2"),
+        (lambda: rr.ibp(NET.float(), BALL, torch.ones(3, 1, 2)), "rows must have batch size 2, or 1"),
         (lambda: rr.ibp(NET.float(), BALL, torch.ones(2, 1, 5)), "rows must have shape"),
         (lambda: rr.ibp(NET.float(), BALL, torch.ones(2, 1, 2, dtype=torch.long)), "rows must be a floating tensor"),
         (lambda: rr.crown(NET.float(), BALL, memory=0), "memory must be a whole number of bytes"),

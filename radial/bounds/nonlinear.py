@@ -28,13 +28,20 @@ class ReLU(Activation):
     def slope_at_output(self, y: Tensor) -> Tensor:  # noqa: D102
         return y > 0
 
-    def lines(self, lower: Tensor, upper: Tensor) -> Lines:
-        """CROWN's lines: above the chord, below the identity or zero, whichever leaves the smaller area."""
+    def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
+        """CROWN's: above the chord, below the identity or zero, whichever leaves the smaller area."""
         left, right = lower.clamp(max=0), upper.clamp(min=0)
         finfo = torch.finfo(lower.dtype)
         chord = right / (right - left).clamp(min=finfo.tiny * finfo.eps)  # 1 if active, 0 if inactive
-        zero = torch.zeros_like(lower)
-        return Lines((upper > -lower).to(lower.dtype), zero, chord, -chord * left)
+        return (upper > -lower).to(lower.dtype), chord
+
+    def stationary(self, slope: Tensor) -> list[Tensor]:  # noqa: D102
+        return [torch.zeros_like(slope)]
+
+    def lines(self, lower: Tensor, upper: Tensor) -> Lines:
+        """The same as for any activation, written out because it is the one that counts."""
+        identity, chord = self.slopes(lower, upper)
+        return Lines(identity, torch.zeros_like(lower), chord, -chord * lower.clamp(max=0))
 
 
 class Clamp(Activation):

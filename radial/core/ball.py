@@ -205,14 +205,16 @@ class Ball:
     def minimum(self, rows: Tensor, constant: Tensor | float = 0.0) -> Tensor:
         """The exact minimum over the ball of each linear form rows·x + constant.
 
-        rows  (B, K, *obs), or (1, K, *obs) when the forms are the same for every centre
-        constant  broadcastable to (B, K)        returns  (B, K)
+        rows  (B, K, *obs), or (1, K, *obs) when the forms are the same for every centre; (B, *obs): one form each
+        constant  broadcastable to what is returned        returns  (B, K); (B,) for one form each
 
         Without a range: rows·center − ‖rows ∘ radius‖q with 1/p + 1/q = 1. With one, the box itself for p = ∞ and
         the dual problem of `_reach` for p = 1 and 2.
         """
         if not isinstance(rows, Tensor) or rows.dtype != self.center.dtype:
             raise BadInput(f"rows must be a tensor of the dtype of center, {self.center.dtype}")
+        if rows.shape == self.center.shape:
+            return self.minimum(rows.unsqueeze(1)).squeeze(1) + constant
         if rows.ndim != self.center.ndim + 1 or rows.shape[2:] != self.center.shape[1:]:
             raise BadInput(f"rows must have shape (B, K, {_dims(self.center)}), got {tuple(rows.shape)}")
         if rows.shape[0] not in (1, self.center.shape[0]):

@@ -25,6 +25,7 @@ def test_minimum_by_hand() -> None:
         ball = Ball(tensor([[1.0, 1.0]]), 0.1, p)
         assert ball.minimum(rows).item() == pytest.approx(-1 - fall, rel=1e-6)
         assert ball.minimum(rows, tensor([[10.0]])).item() == pytest.approx(9 - fall, rel=1e-6)
+        assert ball.minimum(rows[:, 0], 10.0).tolist() == [pytest.approx(9 - fall, rel=1e-6)]  # one form each
 
 
 def test_minimum_of_a_clipped_ball_by_hand() -> None:
@@ -151,7 +152,7 @@ X = torch.rand(2, 3)
         (lambda: Ball(X[0], 0.1), "center", "batch"),
         (lambda: Ball(X * math.nan, 0.1), "center", "finite"),
         (lambda: Ball(X, 0.1).project(X[0]), "x", "shape"),
-        (lambda: Ball(X, 0.1).minimum(torch.ones(2, 3)), "rows", "shape"),
+        (lambda: Ball(X, 0.1).minimum(torch.ones(3, 2)), "rows", "shape"),
         (lambda: Ball(X, 0.1).minimum(torch.ones(5, 1, 3)), "rows", "batch"),
         (lambda: Ball(X, 0.1).sample(rng(), "everywhere"), "kind", "uniform"),
     ],
