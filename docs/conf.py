@@ -1,5 +1,8 @@
 """Sphinx: Markdown pages by MyST, the reference by autodoc. Built by `make docs`, where a warning is an error."""
 
+from docutils import nodes
+from docutils.utils.math.latex2mathml import tex2mathml
+
 from radial.version import __version__
 
 project = "radial"
@@ -7,12 +10,13 @@ author = "the radial authors"
 copyright = author
 release = version = __version__
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.mathjax"]
+extensions = ["myst_parser", "sphinx.ext.autodoc"]
 myst_enable_extensions = ["dollarmath", "amsmath"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]
 
 html_theme = "alabaster"
+html_math_renderer = "mathml"
 html_theme_options = {
     "description": "Train, attack and certify deep-RL agents that withstand perturbed observations",
     "fixed_sidebar": True,
@@ -32,6 +36,13 @@ def as_written(app, what, name, obj, options, lines):
         lines[:] = ["::", "", *(f"    {line}" for line in lines), ""]
 
 
+def show_math(translator, node):
+    """Formulas as MathML, which browsers draw themselves: the pages need no script and no network."""
+    translator.body.append(tex2mathml(node.astext(), as_block=isinstance(node, nodes.math_block)))
+    raise nodes.SkipNode
+
+
 def setup(app):
     """Called by Sphinx."""
+    app.add_html_math_renderer("mathml", (show_math, None), (show_math, None))
     app.connect("autodoc-process-docstring", as_written)

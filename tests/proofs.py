@@ -255,17 +255,22 @@ def check_gradient(kind: str, seed: int) -> None:
     gradients = torch.autograd.grad(value(), leaves)
     direction = [torch.randn(leaf.shape, generator=rng, dtype=torch.float64) for leaf in leaves]
     slope = sum((g * d).sum() for g, d in zip(gradients, direction, strict=True))
-    step = 1e-6
-    ends = []
-    with torch.no_grad():
-        for sign in (1, -1):
-            for leaf, d in zip(leaves, direction, strict=True):
-                leaf += sign * step * d
-            ends.append(value())
-            for leaf, d in zip(leaves, direction, strict=True):
-                leaf -= sign * step * d
-    numeric = (ends[0] - ends[1]) / (2 * step)
-    assert torch.allclose(slope, numeric, rtol=1e-5, atol=1e-7), f"{kind}, seed {seed}: {slope} against {numeric}"
+
+    def difference(step: float) -> Tensor:
+        ends = []
+        with torch.no_grad():
+            for sign in (1, -1):
+                for leaf, d in zip(leaves, direction, strict=True):
+                    leaf += sign * step * d
+                ends.append(value())
+                for leaf, d in zip(leaves, direction, strict=True):
+                    leaf -= sign * step * d
+        return (ends[0] - ends[1]) / (2 * step)
+
+    # A kink (a ReLU, the largest of several) may lie within one step; then a smaller one is on the right side of it.
+    numeric = [difference(step) for step in (1e-6, 1e-7, 1e-8)]
+    agrees = [torch.allclose(slope, found, rtol=1e-5, atol=1e-7) for found in numeric]
+    assert any(agrees), f"{kind}, seed {seed}: {slope} against {numeric}"
 
 
 def every_kind() -> list[str]:
