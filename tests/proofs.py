@@ -11,7 +11,7 @@ from torch import Tensor, nn
 import radial as rr
 from radial.core.search import with_restarts
 
-METHODS = {"ibp": rr.ibp, "crown-ibp": rr.crown_ibp, "crown": rr.crown}
+METHODS = rr.METHODS
 NORMS = (math.inf, 2, 1)
 TRAINING_TOLERANCE = 1e-5  # relative, for the fast form in float32
 

@@ -148,7 +148,7 @@ def _declared_linear(context: Context, layer: Any) -> Op:
 
 
 def dense(context: Context, weight: Tensor, bias: Tensor | None) -> Op:
-    """Y = W·x + b."""
+    """The layer y = W·x + b."""
     wide = context.weight(weight)
     assert wide is not None
     return Dense(wide, context.weight(bias))

@@ -205,11 +205,6 @@ def test_bounds_are_gradients_of_everything() -> None:
         assert all(bool(torch.isfinite(g).all()) and bool(g.abs().sum() > 0) for g in gradients)
 
 
-class Refused(nn.Module):
-    def forward(self, x: Tensor) -> Tensor:
-        return x
-
-
 NET = mlp((3, 4, 2))
 BALL = rr.Ball(torch.rand(2, 3), 0.1)
 
