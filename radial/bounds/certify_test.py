@@ -201,6 +201,34 @@ def test_denormal_ranges_of_a_relu() -> None:
             assert bounds.lower.item() - 1e-6 <= network(torch.full((1, 1), x)).item() <= bounds.upper.item() + 1e-6
 
 
+def test_flushing_denormals_is_refused() -> None:
+    if not torch.set_flush_denormal(True):
+        pytest.skip("this processor cannot flush denormals")
+    try:
+        with pytest.raises(rr.BadInput, match="set_flush_denormal"):
+            rr.sound(rr.ibp)(scores(0.1), BALL)
+    finally:
+        torch.set_flush_denormal(False)
+
+
+def test_dropout_of_a_weight_is_never_certified() -> None:
+    """Tracing sees one draw; the generator gives it away."""
+
+    class Dropped(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = scores(0.1)[0]
+
+        def forward(self, x: Tensor) -> Tensor:
+            weight = torch.nn.functional.dropout(self.layer.weight, 0.5, self.training)
+            return torch.nn.functional.linear(x, weight, self.layer.bias)
+
+    for method in rr.METHODS:
+        with pytest.raises(rr.BadInput, match="draws random numbers"):
+            rr.certify_action(Dropped().train(), BALL, method)
+        assert rr.certify_action(Dropped().eval(), BALL, method) == [CERTIFIED] * 3
+
+
 def test_winograd_is_refused() -> None:
     if not torch.backends.nnpack.is_available():
         pytest.skip("this build of torch has no NNPACK")
