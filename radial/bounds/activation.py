@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from radial.bounds.affine import Backward
-from radial.bounds.interval import Interval, monotone
+from radial.bounds.interval import Interval, compiling, monotone
 
 
 class Lines(NamedTuple):
@@ -79,6 +79,8 @@ class Activation(ABC):
     def backward(self, rows: Tensor, *x: Interval) -> Backward:  # noqa: D102
         if self._lines is None:  # one operator serves one pass, so its interval does not change between calls
             self._lines = Lines(*(part.unsqueeze(1) for part in self.lines(x[0].lower, x[0].upper)))
+        if compiling():
+            return _substitute(rows, self._lines)
         form, constant = _Substitute.apply(rows, *self._lines)
         return [form], constant
 
@@ -87,6 +89,14 @@ class Activation(ABC):
 
     def inference(self, *x: Tensor) -> Tensor:  # noqa: D102
         return torch.maximum(self.value(x[0]).abs(), self.value(-x[0]).abs())
+
+
+def _substitute(rows: Tensor, lines: Lines) -> Backward:
+    """The same as `_Substitute`, left to autograd and the compiler."""
+    positive, negative = rows.clamp(min=0), rows.clamp(max=0)
+    form = positive * lines.lower_slope + negative * lines.upper_slope
+    constant = positive * lines.lower_intercept + negative * lines.upper_intercept
+    return [form], constant.sum(tuple(range(2, rows.ndim)))
 
 
 class _Substitute(torch.autograd.Function):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from radial.bounds.graph import Node, Program
+from radial.bounds.interval import compiling
 from radial.core.data import Bounds
 
 Stop = Callable[[Node], bool]
@@ -68,6 +69,8 @@ def _distinct(form: _Form) -> _Form:
     """
     rows, repeat = form
     if repeat is not None or rows.requires_grad or rows.shape[0] != 1 or rows.numel() > 4096:
+        return form
+    if compiling():  # which rows are equal is not known yet
         return form
     unique, place = rows[0].flatten(1).unique(dim=0, return_inverse=True)
     if 2 * unique.shape[0] > rows.shape[1]:

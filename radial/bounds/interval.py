@@ -10,10 +10,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 SMALL = 1 << 15  # elements: below, the price of an operation is the call; above, it is the memory it touches
 
 Pointwise = Callable[[Tensor], Tensor]
+
+
+def compiling() -> bool:
+    """Whether the operations of this thread are being recorded for a compiler.
+
+    Then no value is known yet, and hand-written fast paths only stand in the compiler's way.
+    """
+    return get_proxy_mode() is not None
 
 
 @dataclass(eq=False, slots=True)
@@ -55,7 +64,7 @@ def monotone(x: Interval, f: Pointwise, slope: Pointwise) -> Interval:
     f      maps a tensor elementwise and may overwrite it
     slope  f's derivative, *as a function of f's output*: that is all the backward pass needs to keep
     """
-    if x.center.numel() < SMALL:
+    if x.center.numel() < SMALL or compiling():
         lower, upper = f(x.lower), f(x.upper)
         middle = torch.lerp(lower, upper, 0.5)
         return Interval(middle, upper - middle)

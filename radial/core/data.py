@@ -1,13 +1,18 @@
-"""The nouns every room shares: `Bounds`, `Verdict`, the error for bad input, and `check_shapes`.
+"""The nouns every room shares: bounds and verdicts, environments and their steps, agents and attacks, bad input.
 
 No computation lives here beyond looking at a tensor.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+
+if TYPE_CHECKING:
+    from radial.core.ball import Ball
 
 DTYPES = (torch.float32, torch.float64)
 
@@ -54,6 +59,120 @@ class Bounds:
     def __getitem__(self, index: int | slice | Tensor) -> "Bounds":
         """The bounds of some rows of the batch."""
         return Bounds(self.lower[index], self.upper[index])
+
+
+# ------------------------------------------------------------------------------------------------- environments
+
+
+@dataclass(frozen=True)
+class EnvSpec:
+    """Which environment, in words that can be written into a card: a suite, an id, and options of that suite."""
+
+    suite: str  # a key of radial.envs.make.SUITES
+    id: str
+    options: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+
+    def __hash__(self) -> int:
+        return hash((self.suite, self.id, tuple(sorted(self.options.items()))))
+
+    def __str__(self) -> str:
+        options = ", ".join(f"{key}={value}" for key, value in sorted(self.options.items()))
+        return f"{self.suite}/{self.id}" + (f" ({options})" if options else "")
+
+
+@dataclass(frozen=True)
+class Discrete:
+    """Actions 0 … n − 1: int64 (N,)."""
+
+    n: int
+
+
+@dataclass(frozen=True)
+class Continuous:
+    """Vectors of `size` real numbers, float32 (N, size); what the env does beyond its own limits is its business."""
+
+    size: int
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """What one step of N environments gave.
+
+    obs         (N, *obs)  after the action; where an episode ended, its true last observation
+    reward      (N,) float32  what is learned from
+    score       (N,) float32  what is reported: the env's own reward, never clipped or scaled
+    terminated  (N,) bool  the episode ended in a state with no future
+    truncated   (N,) bool  the episode was cut (a time limit); the last state still has a value
+    real        (N,) bool  False: the env ignored the action and reset itself, because the step before ended the
+                episode. Such a row is no transition: its obs is the first of a new episode, its reward is 0
+    """
+
+    obs: Tensor
+    reward: Tensor
+    score: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    real: Tensor
+
+    @property
+    def ended(self) -> Tensor:
+        """Terminated or truncated, (N,) bool."""
+        return self.terminated | self.truncated
+
+
+class VecEnv(Protocol):
+    """N environments that step together and reset themselves; made by `make_env`, never reused after `close`."""
+
+    spec: EnvSpec
+    num_envs: int
+    observation_shape: tuple[int, ...]
+    actions: Discrete | Continuous
+    engine: Mapping[str, str]  # backend, its version, the simulator's version: written into every result
+
+    def reset(self) -> Tensor:
+        """The first observations (N, *obs). Once, before the first step."""
+
+    def step(self, action: Tensor) -> Step:
+        """Act in every env: (N,) int64 or (N, D) float32, refused if malformed or not finite."""
+
+    def close(self) -> None:
+        """Free the simulators."""
+
+
+# ---------------------------------------------------------------------------------------------- agents and attacks
+
+
+class Agent(Protocol):
+    """Who acts. `prepare` is the one door for units: everything behind it, ε included, is in network units."""
+
+    network: nn.Module  # x (B, *obs) → scores (B, A): what bounds are computed on
+
+    def prepare(self, obs: Tensor) -> Tensor:
+        """What the env gives → what the network takes."""
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Logits, Q-values or action means, (B, A)."""
+
+    def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
+        """Actions for the env: the best one, or with `rng` a sample of the policy."""
+
+
+class Attack(Protocol):
+    """Moves prepared observations inside a ball. Whoever calls it projects the answer onto the ball again."""
+
+    def perturb(self, agent: Any, ball: "Ball", rng: torch.Generator) -> Tensor:
+        """The observations shown to the agent, (B, *obs); rows are independent."""
+
+    def reset(self, done: Tensor) -> None:
+        """Forget what is remembered of the rows (B,) whose episode ended."""
+
+
+@dataclass(frozen=True, eq=False)
+class Loss:
+    """Something to minimise, and what it is made of."""
+
+    total: Tensor  # ()
+    parts: Mapping[str, Tensor]  # detached scalars for the log
 
 
 def check_shapes(*pairs: object) -> dict[str, int]:

@@ -1,0 +1,124 @@
+"""Who acts: an agent is a policy network, its critic, and the normaliser that turns observations into network units.
+
+How it was trained is not known here; the card only records it.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Categorical
+
+from radial.agents.networks import mlp
+from radial.agents.normalizer import Normalizer
+from radial.core.data import BadInput, Continuous, Discrete, EnvSpec
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a reader of a saved agent must know: where it acts, and how it came to be."""
+
+    env: EnvSpec | None
+    recipe: Mapping[str, Any] = field(default_factory=dict)  # the config it was trained with, as JSON
+    seed: int | None = None
+    steps: int = 0  # env steps it was trained for
+    commit: str | None = None  # of radial
+    source: str | None = None  # where it was imported from
+    results: Mapping[str, Any] = field(default_factory=dict)
+
+
+class _ActorCritic(nn.Module):
+    """What the two agents share: `prepare`, the networks' shapes, and a card."""
+
+    network: nn.Module
+    critic: nn.Module
+
+    def __init__(self, observation_shape: tuple[int, ...], hidden: tuple[int, ...], outputs: int) -> None:
+        super().__init__()
+        if len(observation_shape) != 1:
+            raise BadInput(f"observation_shape must be (features,) for an MLP agent, got {observation_shape}")
+        self.observation_shape, self.hidden = tuple(observation_shape), tuple(hidden)
+        self.network = mlp([observation_shape[0], *hidden, outputs])
+        self.critic = mlp([observation_shape[0], *hidden, 1])
+        self.normalizer = Normalizer(self.observation_shape)
+        self.card = Card(env=None)
+
+    def initialize(self, rng: torch.Generator) -> None:
+        """Orthogonal weights, gain √2 inside, 0.01 for the policy's output and 1 for the critic's; zero biases."""
+        for net, gain in ((self.network, 0.01), (self.critic, 1.0)):
+            layers = [layer for layer in net.modules() if isinstance(layer, nn.Linear)]
+            for layer in layers:
+                nn.init.orthogonal_(layer.weight, gain if layer is layers[-1] else math.sqrt(2), generator=rng)
+                nn.init.zeros_(layer.bias)
+
+    def prepare(self, obs: Tensor) -> Tensor:
+        """Raw observations (B, *obs) → normalised ones, float32; the one door for units."""
+        if obs.shape[1:] != self.observation_shape:
+            raise BadInput(f"obs must have shape (B, {self.observation_shape[0]}), got {tuple(obs.shape)}")
+        return self.normalizer(obs)
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Logits or action means, (B, A)."""
+        return self.network(x)
+
+    def value(self, x: Tensor) -> Tensor:
+        """The critic's estimate of the (scaled) return, (B,)."""
+        return self.critic(x).squeeze(-1)
+
+
+class GaussianAgent(_ActorCritic):
+    """A normal distribution around a tanh MLP's mean, with a standard deviation that does not depend on the state."""
+
+    def __init__(self, observation_shape: tuple[int, ...], size: int, hidden: tuple[int, ...] = (64, 64)) -> None:
+        super().__init__(observation_shape, hidden, size)
+        self.actions = Continuous(size)
+        self.log_std = nn.Parameter(torch.zeros(size))
+
+    def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
+        """The mean action (B, D), or with `rng` a sample. Never clipped: the simulator limits what it is sent."""
+        mean = self.scores(x)
+        if rng is None:
+            return mean
+        return mean + self.log_std.exp() * torch.randn(mean.shape, generator=rng, device=mean.device)
+
+    def log_prob(self, x: Tensor, action: Tensor) -> Tensor:
+        """Log density of actions (B, D), summed over their dimensions, (B,)."""
+        z = (action - self.scores(x)) / self.log_std.exp()
+        return (-0.5 * z**2 - self.log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
+
+
+class CategoricalAgent(_ActorCritic):
+    """A softmax over a tanh MLP's logits."""
+
+    def __init__(self, observation_shape: tuple[int, ...], n: int, hidden: tuple[int, ...] = (64, 64)) -> None:
+        super().__init__(observation_shape, hidden, n)
+        self.actions = Discrete(n)
+
+    def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
+        """The likeliest action (B,) int64, or with `rng` a sample."""
+        logits = self.scores(x)
+        if rng is None:
+            return logits.argmax(-1)
+        return torch.multinomial(logits.softmax(-1), 1, generator=rng).squeeze(-1)
+
+    def log_prob(self, x: Tensor, action: Tensor) -> Tensor:
+        """Log probability of actions (B,) int64, (B,)."""
+        return Categorical(logits=self.scores(x)).log_prob(action)
+
+
+AGENTS: dict[str, type[GaussianAgent] | type[CategoricalAgent]] = {
+    "gaussian": GaussianAgent,
+    "categorical": CategoricalAgent,
+}
+
+
+def agent_for(
+    observation_shape: tuple[int, ...], actions: Discrete | Continuous, hidden: tuple[int, ...] = (64, 64)
+) -> GaussianAgent | CategoricalAgent:
+    """The agent that fits an environment's spaces."""
+    if isinstance(actions, Continuous):
+        return GaussianAgent(observation_shape, actions.size, hidden)
+    return CategoricalAgent(observation_shape, actions.n, hidden)

@@ -1,0 +1,157 @@
+"""Opens the zip files torch and others write, checked before anything is unpacked, and reads what is pickled inside.
+
+The pickle itself is read by the machine in `restricted.py`; nothing here knows what an agent is.
+"""
+
+import io
+import re
+import stat
+import struct
+import zipfile
+import zlib
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import IO, Any
+
+import torch
+
+from radial.agents.importers.restricted import PICKLE, STORAGES, Machine, Name, Refused, Storage, refuse, short
+from radial.core.data import BadInput
+
+MEMBERS = 1_000
+DIRECTORY = 1 << 20  # bytes of the list of members
+UNPACKED = 4 << 30  # bytes of all members together
+RATIO = 100  # unpacked bytes per byte of the file
+BROKEN = (ValueError, zipfile.BadZipFile, zlib.error, struct.error, EOFError, IndexError, OverflowError,
+          NotImplementedError)  # fmt: skip
+
+
+@contextmanager
+def untrusted(path: Path) -> Iterator[None]:
+    """Whatever is wrong with a file, say it in one line."""
+    try:
+        yield
+    except Refused as refusal:
+        raise BadInput(f"{path} is not a file we can read safely: {refusal}") from None
+    except BROKEN as error:
+        raise BadInput(f"{path} is not a file we can read safely: it is damaged ({type(error).__name__})") from None
+
+
+def read_archive(path: Path, objects: Collection[str] = (), file: IO[bytes] | None = None) -> object:
+    """The object in a torch archive, as plain data: dicts, lists, numbers, tensors, `Array` and `Inert`.
+
+    objects  dotted names of the foreign classes that become `Inert`; any other refuses the file. A state dict has none
+    file     what is read in place of `path`: an archive inside another one
+    """
+    with untrusted(path), nullcontext(file) if file else path.open("rb") as opened:
+        return _unpack(open_zip(opened), objects)
+
+
+def read_pickle(path: Path, objects: Collection[str] = ()) -> object:
+    """The object in a bare pickle file, as plain data."""
+    with untrusted(path), path.open("rb") as file:
+        return Machine(lambda _: refuse("it has no storages"), objects).run(file.read(PICKLE + 1))
+
+
+class _ShortReads:
+    """A file that hands out at most a megabyte at once until `trusted`: a zip's directory is read in one piece."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self.file, self.trusted = file, False
+        self.seek, self.tell, self.seekable, self.close = file.seek, file.tell, file.seekable, file.close
+
+    def read(self, size: int = -1) -> bytes:
+        if self.trusted:
+            return self.file.read(size)
+        data = self.file.read(DIRECTORY + 1 if size < 0 else min(size, DIRECTORY + 1))
+        if len(data) > DIRECTORY:
+            refuse(f"its directory has more than {DIRECTORY} bytes")
+        return data
+
+
+def open_zip(file: IO[bytes]) -> zipfile.ZipFile:
+    """A zip whose members' names, number and sizes were checked; nothing is unpacked yet."""
+    size = file.seek(0, io.SEEK_END)
+    guarded: Any = _ShortReads(file)
+    file.seek(0)
+    if file.read(4) != b"PK\3\4" or not zipfile.is_zipfile(guarded):
+        refuse("it is not a zip archive")
+    archive = zipfile.ZipFile(guarded)
+    members = archive.infolist()
+    if len(members) > MEMBERS:
+        refuse(f"it has {len(members)} members, at most {MEMBERS} are read")
+    if len({member.filename for member in members}) != len(members):
+        refuse("two of its members have one name")
+    unpacked = sum(member.file_size for member in members)
+    if unpacked > UNPACKED:
+        refuse(f"it unpacks to {unpacked} bytes, at most {UNPACKED} are read")
+    if unpacked > RATIO * size or sum(member.compress_size for member in members) > size:
+        refuse(f"it unpacks to more than {RATIO} times its size")
+    for member in members:
+        _check_member(member)
+    guarded.trusted = True
+    return archive
+
+
+def _check_member(member: zipfile.ZipInfo) -> None:
+    """A plain file with a plain relative name, stored or deflated."""
+    name = member.orig_filename
+    if name.startswith("/") or re.search(r"[\\:\x00-\x1f]", name) or ".." in name.split("/"):
+        refuse(f"a member's name is {short(name)}")
+    kind = stat.S_IFMT(member.external_attr >> 16)
+    if kind and not stat.S_ISREG(kind) and not stat.S_ISDIR(kind):
+        refuse(f"its member {short(name)} is not a plain file")
+    if member.flag_bits & 0x1 or member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        refuse(f"its member {short(name)} is encrypted or packed in an unknown way")
+    if member.file_size > RATIO * max(member.compress_size, 1):
+        refuse(f"its member {short(name)} unpacks to more than {RATIO} times its size")
+
+
+def _unpack(archive: zipfile.ZipFile, objects: Collection[str]) -> object:
+    """Find the one pickle of a torch archive and interpret it."""
+    members = {member.filename: member for member in archive.infolist()}
+    if any(member.compress_type != zipfile.ZIP_STORED for member in members.values()):
+        refuse("its members are packed, which torch never does")
+    pickles = [name for name in members if re.fullmatch(r"[^/]+/data\.pkl", name)]
+    if len(pickles) != 1:
+        refuse("it is not a torch archive: it must have one member named …/data.pkl")
+    root = pickles[0].removesuffix("data.pkl")
+    if members[pickles[0]].file_size > PICKLE:
+        refuse(f"its pickle has more than {PICKLE} bytes")
+    if root + "byteorder" in members and archive.read(root + "byteorder") != b"little":
+        refuse("its numbers are not little-endian")
+    storages: dict[tuple[str, torch.dtype], Storage] = {}
+
+    def storage(identity: object) -> Storage:
+        dtype, key, count = _storage_id(identity)
+        member = members.get(f"{root}data/{key}")
+        if member is None or member.file_size != count * dtype.itemsize:
+            refuse(f"its storage {short(key)} is missing or of another size")
+        if (key, dtype) not in storages:
+            storages[key, dtype] = _numbers(archive.read(member), dtype)
+        return storages[key, dtype]
+
+    return Machine(storage, objects).run(archive.read(pickles[0]))
+
+
+def _numbers(data: bytes, dtype: torch.dtype) -> Storage:
+    if not data:
+        return Storage(torch.empty(0, dtype=dtype))
+    if dtype is torch.bool:  # a byte other than 0 and 1 is no bool
+        return Storage(torch.frombuffer(bytearray(data), dtype=torch.uint8) != 0)
+    return Storage(torch.frombuffer(bytearray(data), dtype=dtype))
+
+
+def _storage_id(identity: Any) -> tuple[torch.dtype, str, int]:
+    """The dtype, key and length in ("storage", type, key, device, length)."""
+    if type(identity) is not tuple or len(identity) != 5 or type(identity[1]) is not Name:
+        refuse("a storage in it is not named as torch does")
+    _, kind, key, _, count = identity
+    if kind not in STORAGES:
+        refuse(f"a storage in it is of the unknown type {short(str(kind))}")
+    if type(key) is not str or not re.fullmatch(r"[0-9A-Za-z_]{1,64}", key):
+        refuse("a storage in it has a name that is not plain")
+    if type(count) is not int or count < 0:
+        refuse("a storage in it has no length")
+    return STORAGES[kind], key, count

@@ -1,0 +1,133 @@
+"""Reads the `.model` files that the RADIAL-PPO and SA-PPO authors released.
+
+Each is a torch archive of five entries, of which three are used: policy_model, val_model, and envs for the running
+statistics of its observations. The environment itself is not in the file; the caller must name it.
+"""
+
+import hashlib
+import math
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from radial.agents.agents import Card, GaussianAgent
+from radial.agents.importers.archive import read_archive
+from radial.agents.importers.restricted import Array, Inert
+from radial.agents.weights import blank_agent, fill
+from radial.core.data import BadInput
+
+LAYERS = 16
+OBJECTS = {
+    "policy_gradients.custom_env.Env",
+    "policy_gradients.torch_utils.Identity",
+    "policy_gradients.torch_utils.RewardFilter",
+    "policy_gradients.torch_utils.RunningStat",
+    "policy_gradients.torch_utils.ZFilter",
+    "gym.wrappers.time_limit.TimeLimit",
+    "gym.spaces.box.Box",
+    "gym.envs.mujoco.ant.AntEnv",
+    "gym.envs.mujoco.half_cheetah.HalfCheetahEnv",
+    "gym.envs.mujoco.hopper.HopperEnv",
+    "gym.envs.mujoco.humanoid.HumanoidEnv",
+    "gym.envs.mujoco.walker2d.Walker2dEnv",
+    "numpy.random._pickle.__randomstate_ctor",
+}  # every class in the files, and none is ever imported
+
+
+def read_model(path: Path) -> GaussianAgent:
+    """The policy, the critic and the observation normaliser of a `.model` file."""
+    data = read_archive(path, OBJECTS)
+    policy, critic = _tensors(path, data, "policy_model"), _tensors(path, data, "val_model")
+    wrapper = data.get("envs") if isinstance(data, dict) else None
+    env = wrapper[0] if isinstance(wrapper, list) and len(wrapper) == 1 else None
+    stats = _field(path, env, "state_filter")
+    clip, moments = _moments(path, stats)
+    hidden = _hidden(path, policy)
+    weights = {
+        "log_std": _take(path, policy, "log_stdev"),
+        **_mlp(path, policy, "network", len(hidden), "final_mean"),
+        **_mlp(path, critic, "critic", len(hidden), "final"),
+        **{f"normalizer.moments.{name}": value for name, value in moments.items()},
+    }
+    if left := sorted(str(name) for name in (*policy, *critic)):
+        raise BadInput(f"{path}: {left[0][:60]!r} belongs to no part of a Gaussian agent")
+    features, actions = weights["network.0.weight"].shape[1], weights["log_std"].numel()
+    agent = blank_agent("gaussian", (features,), actions, hidden)
+    assert isinstance(agent, GaussianAgent)
+    fill(agent, weights, path)
+    agent.normalizer.clip = clip
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    agent.card = Card(env=None, steps=_steps(path, env), source=f"{path.name} sha256:{digest}")
+    return agent
+
+
+def _tensors(path: Path, data: object, name: str) -> dict[str, Tensor]:
+    """A state dict of non-empty tensors."""
+    found = data.get(name) if isinstance(data, dict) else None
+    if not isinstance(found, dict) or not all(isinstance(value, Tensor) and value.numel() for value in found.values()):
+        raise BadInput(f"{path} is not a .model file of the papers: it has no state dict '{name}'")
+    return dict(found)
+
+
+def _field(path: Path, thing: object, name: str) -> Any:
+    """One attribute of what was an object."""
+    if not isinstance(thing, Inert) or not isinstance(thing.state, dict) or name not in thing.state:
+        raise BadInput(f"{path} is not a .model file of the papers: nothing in 'envs' has the field '{name}'")
+    return thing.state[name]
+
+
+def _hidden(path: Path, policy: dict[str, Tensor]) -> tuple[int, ...]:
+    """The widths of the hidden layers, from the weights (out, in)."""
+    hidden: list[int] = []
+    while (weight := policy.get(f"affine_layers.{len(hidden)}.weight")) is not None:
+        if weight.ndim != 2 or len(hidden) == LAYERS:
+            raise BadInput(f"{path}: the policy must have at most {LAYERS} layers with weights (out, in)")
+        hidden.append(weight.shape[0])
+    if not hidden:
+        raise BadInput(f"{path}: affine_layers.0.weight is missing")
+    return tuple(hidden)
+
+
+def _take(path: Path, tensors: dict[str, Tensor], name: str) -> Tensor:
+    if name not in tensors:
+        raise BadInput(f"{path}: {name} is missing")
+    return tensors.pop(name)
+
+
+def _mlp(path: Path, tensors: dict[str, Tensor], ours: str, layers: int, final: str) -> dict[str, Tensor]:
+    """Their names of a network's tensors → ours; layer i is step 2i, for there is a tanh between any two."""
+    theirs = [f"affine_layers.{i}" for i in range(layers)] + [final]
+    return {
+        f"{ours}.{2 * i}.{part}": _take(path, tensors, f"{layer}.{part}")
+        for i, layer in enumerate(theirs)
+        for part in ("weight", "bias")
+    }
+
+
+def _moments(path: Path, stats: object) -> tuple[float, dict[str, Tensor]]:
+    """The clip, and count, mean and Σ(x − mean)² of the observations (Welford)."""
+    if _field(path, stats, "center") is not True or _field(path, stats, "scale") is not True:
+        raise BadInput(f"{path}: observations must be centred and scaled")
+    clip = _field(path, stats, "clip")
+    if not isinstance(clip, int | float) or not math.isfinite(clip) or clip <= 0:
+        raise BadInput(f"{path}: the clip of the observations must be a number > 0")
+    running = _field(path, stats, "rs")
+    count = _field(path, running, "_n")
+    if type(count) is not int or not 2 <= count < 1 << 53:
+        raise BadInput(f"{path}: the normaliser must have seen two observations or more")
+    moments = {"count": torch.tensor(count, dtype=torch.float64)}
+    for ours, theirs in (("mean", "_M"), ("squares", "_S")):
+        array = _field(path, running, theirs)
+        if not isinstance(array, Array) or array.value is None:
+            raise BadInput(f"{path}: the normaliser's {theirs} must be an array")
+        moments[ours] = torch.from_numpy(array.value.astype("float64"))
+    return float(clip), moments
+
+
+def _steps(path: Path, env: object) -> int:
+    """Env steps of the training: how many rewards its filter has seen."""
+    steps = _field(path, _field(path, _field(path, env, "reward_filter"), "rs"), "_n")
+    return steps if type(steps) is int and 0 <= steps < 1 << 53 else 0

@@ -1,0 +1,45 @@
+"""Checks that configs share: each looks at named fields of an object and says in one line what is wrong.
+
+Absence is None; whether a field may be absent is for its type to say, so None passes here.
+"""
+
+import math
+from numbers import Real
+
+from radial.core.data import BadInput
+
+
+def whole(config: object, *names: str, least: int = 1) -> None:
+    """Whole numbers ≥ least."""
+    for name, value in _given(config, names):
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            raise BadInput(f"{name} must be a whole number ≥ {least}, got {value!r}")
+
+
+def positive(config: object, *names: str) -> None:
+    """Finite numbers > 0."""
+    for name, value in _given(config, names):
+        if not (_finite(value) and value > 0):  # type: ignore[operator]
+            raise BadInput(f"{name} must be finite and > 0, got {value!r}")
+
+
+def not_negative(config: object, *names: str) -> None:
+    """Finite numbers ≥ 0."""
+    for name, value in _given(config, names):
+        if not (_finite(value) and value >= 0):  # type: ignore[operator]
+            raise BadInput(f"{name} must be finite and ≥ 0, got {value!r}")
+
+
+def share(config: object, *names: str) -> None:
+    """Numbers in [0, 1]."""
+    for name, value in _given(config, names):
+        if not (_finite(value) and 0 <= value <= 1):  # type: ignore[operator]
+            raise BadInput(f"{name} must lie in [0, 1], got {value!r}")
+
+
+def _given(config: object, names: tuple[str, ...]) -> list[tuple[str, object]]:
+    return [(name, getattr(config, name)) for name in names if getattr(config, name) is not None]
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)

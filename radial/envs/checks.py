@@ -1,0 +1,94 @@
+"""What may go into an environment and what may come out of it: spaces, actions, observations, rewards.
+
+Nothing here steps anything.
+"""
+
+import gymnasium
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from radial.core.data import BadInput, Continuous, Discrete
+
+Array = NDArray[np.generic]
+
+OBSERVATION_DTYPES = tuple(np.dtype(name) for name in ("float32", "float64", "uint8", "int32", "int64"))
+INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
+
+
+class EnvFault(RuntimeError):
+    """An environment gave something that is no observation, reward or end; the message says which env and when."""
+
+
+def observation_shape(space: gymnasium.Space[object]) -> tuple[int, ...]:
+    """The shape of one observation: a vector or an image, of a type torch knows."""
+    if isinstance(space, gymnasium.spaces.Box) and 1 <= len(space.shape) <= 3 and space.dtype in OBSERVATION_DTYPES:
+        return space.shape
+    raise BadInput(f"observation space must be a Box of 1 to 3 axes of float, uint8 or int, got {space}")
+
+
+def actions_of(space: gymnasium.Space[object]) -> Discrete | Continuous:
+    """The actions of one env: 0 … n − 1, or vectors."""
+    if isinstance(space, gymnasium.spaces.Discrete) and space.start == 0:
+        return Discrete(int(space.n))
+    if isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1 and space.dtype in (np.float32, np.float64):
+        return Continuous(space.shape[0])
+    raise BadInput(f"action space must be Discrete from 0 or a Box with one axis of floats, got {space}")
+
+
+def native_action(action: Tensor, actions: Discrete | Continuous, num_envs: int, dtype: torch.dtype) -> Array:
+    """The action as the simulator takes it; refused if malformed, because simulators hang on it or read past the end.
+
+    action   (N,) integers in 0 … n − 1, or (N, D) finite floats. Not clipped to the box: the simulator clamps the
+             control, the control cost sees the raw action (FACTS 13)
+    dtype    what the simulator takes
+    """
+    if not isinstance(action, Tensor):
+        raise BadInput(f"action must be a tensor, got {type(action).__name__}")
+    shape = (num_envs,) if isinstance(actions, Discrete) else (num_envs, actions.size)
+    if action.shape != shape:
+        raise BadInput(f"action must have shape {shape}, got {tuple(action.shape)}")
+    if isinstance(actions, Discrete):
+        if action.dtype not in INTEGERS:
+            raise BadInput(f"action must be of an integer type, got {action.dtype}")
+        index: Array = action.to("cpu", torch.int64).numpy()
+        if index.min() < 0 or index.max() >= actions.n:
+            raise BadInput(f"action must be in 0 … {actions.n - 1}, got {index.min()} … {index.max()}")
+        return index if dtype is torch.int64 else action.to("cpu", dtype).numpy()
+    if not action.dtype.is_floating_point:
+        raise BadInput(f"action must be of a floating type, got {action.dtype}")
+    vector: Array = action.detach().to("cpu", dtype).numpy()
+    finite = np.isfinite(vector)  # after the conversion, which may overflow
+    if not finite.all():
+        raise BadInput(f"action must be finite, got NaN or inf for env {_first_row(~finite)}")
+    return vector
+
+
+def check_observations(obs: Array, shape: tuple[int, ...], when: str) -> None:
+    """Raise `EnvFault` unless `obs` is (N, *obs) and finite."""
+    if obs.shape != shape:
+        raise EnvFault(f"observations of shape {obs.shape} instead of {shape} at {when}")
+    if obs.dtype.kind == "f" and not np.isfinite(obs).all():
+        raise EnvFault(f"env {_first_row(~np.isfinite(obs))} gave an observation with NaN or inf at {when}")
+
+
+def check_rewards(reward: Array, num_envs: int, when: str) -> None:
+    """Raise `EnvFault` unless `reward` is (N,) and finite."""
+    if reward.shape != (num_envs,):
+        raise EnvFault(f"rewards of shape {reward.shape} instead of {(num_envs,)} at {when}")
+    if not np.isfinite(reward).all():
+        row = _first_row(~np.isfinite(reward))
+        raise EnvFault(f"env {row} gave the reward {reward[row]} at {when}")
+
+
+def check_reset_rows(reset: NDArray[np.bool_], reward: Array, ended: NDArray[np.bool_], when: str) -> None:
+    """Raise `EnvFault` unless the rows (N,) that must be resets look like resets: reward 0, no end."""
+    wrong = reset & ((reward != 0) | ended)
+    if wrong.any():
+        raise EnvFault(f"env {_first_row(wrong)} did not reset itself at {when}, the step after its episode ended")
+
+
+def _first_row(wrong: NDArray[np.bool_]) -> int:
+    """The first env with anything wrong."""
+    return int(wrong.reshape(len(wrong), -1).any(axis=1).argmax())

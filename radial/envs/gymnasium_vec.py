@@ -1,0 +1,182 @@
+"""The adapter from `gymnasium.vector.VectorEnv` to `VecEnv`, and vector envs built from Gymnasium's registry.
+
+Every backend so far is a Gymnasium vector env and goes through this adapter. Which env belongs to which suite is in
+`make`.
+"""
+
+import functools
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
+from torch import Tensor
+
+from radial.core.data import BadInput, EnvSpec, Step
+from radial.envs.checks import (
+    EnvFault,
+    actions_of,
+    check_observations,
+    check_reset_rows,
+    check_rewards,
+    native_action,
+    observation_shape,
+)
+from radial.envs.quiet import quiet_about_age
+from radial.envs.watchdog import Watchdog
+
+
+class GymnasiumVec:
+    """N environments of any Gymnasium vector env that resets itself on the step after an episode's end.
+
+    native   Its `metadata["autoreset_mode"]` must be NEXT_STEP. SAME_STEP cannot be converted: such an env has begun
+             the next episode already, and the row that should only show its first observation would be a transition
+    seeds    one for each env, given at `reset`; None: the native env was seeded when it was made
+    engine   backend, version, simulator
+    timeout  seconds one native call may take; None: any time
+    steps    transitions so far over all envs; reset rows do not count
+    """
+
+    def __init__(
+        self,
+        native: VectorEnv[Any, Any, Any],
+        spec: EnvSpec,
+        *,
+        engine: Mapping[str, str],
+        seeds: Sequence[int] | None = None,
+        timeout: float | None = 60.0,
+    ) -> None:
+        mode = native.metadata.get("autoreset_mode")
+        if mode is not AutoresetMode.NEXT_STEP:
+            raise BadInput(f"autoreset_mode of {spec} must be NEXT_STEP, got {getattr(mode, 'name', mode)}")
+        self.spec = spec
+        self.num_envs = int(native.num_envs)
+        self.observation_shape = observation_shape(native.single_observation_space)
+        self.actions = actions_of(native.single_action_space)
+        self.engine = engine
+        self.steps = 0
+        self._name = str(spec)
+        self._native = native
+        self._native_dtype = torch.from_numpy(np.empty(0, native.single_action_space.dtype)).dtype
+        self._seeds = seeds
+        self._calls = 0
+        self._ended: np.ndarray[Any, np.dtype[np.bool_]] | None = None  # whose episode ended at the last step
+        self._closed = False
+        self._pid = os.getpid()
+        self._watchdog: AbstractContextManager[None] = nullcontext()
+        if timeout is not None:
+            watchdog = Watchdog(timeout, f"a step or reset of {spec}")
+            self._watchdog = watchdog
+            weakref.finalize(self, watchdog.stop)
+
+    def reset(self) -> Tensor:
+        """The first observations (N, *obs). Once, before the first step."""
+        self._check_alive()
+        if self._ended is not None:
+            raise RuntimeError(f"{self.spec} was reset already; it resets itself, or make a new one")
+        seeds: Any = (
+            None if self._seeds is None else list(self._seeds)
+        )  # Gymnasium annotates an int; its envs take both
+        with self._watchdog:
+            obs, _ = self._native.reset(seed=seeds)
+        self._ended = np.zeros(self.num_envs, dtype=np.bool_)
+        return self._observations(obs, "reset")
+
+    def step(self, action: Tensor) -> Step:
+        """Act in every env: (N,) integers or (N, D) floats, refused if malformed or not finite."""
+        self._check_alive()
+        if self._ended is None:
+            raise RuntimeError(f"reset {self.spec} before the first step")
+        native = native_action(action, self.actions, self.num_envs, self._native_dtype)
+        with self._watchdog:
+            obs, reward, terminated, truncated, _ = self._native.step(native)
+        self._calls += 1
+        when = f"step {self._calls} of {self._name}"
+        # Native envs may hand out their own memory, so everything is copied.
+        reward = np.array(reward, dtype=np.float32)
+        terminated = np.array(terminated, dtype=np.bool_)
+        truncated = np.array(truncated, dtype=np.bool_)
+        observations = self._observations(obs, when)
+        check_rewards(reward, self.num_envs, when)
+        reset, self._ended = self._ended, terminated | truncated
+        check_reset_rows(reset, reward, self._ended, when)
+        self.steps += self.num_envs - int(np.count_nonzero(reset))
+        return Step(
+            obs=observations,
+            reward=torch.from_numpy(reward),
+            score=torch.from_numpy(reward.copy()),
+            terminated=torch.from_numpy(terminated),
+            truncated=torch.from_numpy(truncated),
+            real=torch.from_numpy(~reset),
+        )
+
+    def close(self) -> None:
+        """Free the simulators; twice is fine."""
+        if self._closed or os.getpid() != self._pid:
+            return
+        self._closed = True
+        if isinstance(self._watchdog, Watchdog):
+            self._watchdog.stop()
+        self._native.close()
+
+    def _observations(self, obs: object, when: str) -> Tensor:
+        if not isinstance(obs, np.ndarray):
+            raise EnvFault(f"observations of type {type(obs).__name__} instead of an array at {when}")
+        check_observations(obs, (self.num_envs, *self.observation_shape), when)
+        return torch.from_numpy(obs.copy())
+
+    def _check_alive(self) -> None:
+        if self._closed:
+            raise RuntimeError(f"{self.spec} is closed; make a new one")
+        if os.getpid() != self._pid:
+            raise RuntimeError(
+                f"{self.spec} belongs to process {self._pid}, and the threads of its simulator do not survive a fork; "
+                "start processes with spawn and make the env there"
+            )
+
+
+def make_gymnasium(
+    spec: EnvSpec, options: Mapping[str, bool | int | float | str], seeds: Sequence[int], timeout: float | None
+) -> GymnasiumVec:
+    """One env per seed, stepped one after the other, from Gymnasium's registry.
+
+    options  of `gymnasium.make`
+    """
+    keywords: dict[str, Any] = {**options, "disable_env_checker": True}  # it would forbid actions beyond the box
+    make = functools.partial(gymnasium.make, spec.id, **keywords)
+    with quiet_about_age(spec.id):
+        try:
+            native = SyncVectorEnv([make] * len(seeds), copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
+        except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+            raise BadInput(f"{spec} needs a package that is missing: {_remedy(spec, error)}") from error
+        except (TypeError, ValueError, LookupError, AssertionError, gymnasium.error.Error) as error:
+            raise BadInput(f"{spec} cannot be made with these options: {_line(error)}") from error
+    engine = {"backend": "gymnasium", "version": gymnasium.__version__, "simulator": _simulator(native.envs[0])}
+    return GymnasiumVec(native, spec, engine=engine, seeds=seeds, timeout=timeout)
+
+
+def _remedy(spec: EnvSpec, error: Exception) -> str:
+    """The pip line for a missing package, where it is ours to know."""
+    if spec.suite == "mujoco":
+        return "pip install 'radial-rl[mujoco]' or pip install 'radial-rl[envpool]'"
+    return "pip install 'radial-rl[mujoco]'" if "mujoco" in str(error).lower() else _line(error)
+
+
+def _line(error: Exception) -> str:
+    return f"{type(error).__name__} {error}".splitlines()[0]
+
+
+def _simulator(env: gymnasium.Env[Any, Any]) -> str:
+    """The package that computes the physics, with its version if it is an installed one."""
+    module = type(env.unwrapped).__module__
+    package = "mujoco" if ".mujoco." in module else module.split(".")[0]
+    try:
+        return f"{package} {version(package)}"
+    except PackageNotFoundError:
+        return package

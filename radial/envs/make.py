@@ -1,0 +1,151 @@
+"""The front door: `SUITES`, `make_env`, `spec_for`, and how one seed becomes a seed for each env.
+
+How an env is stepped is the backends' business.
+"""
+
+import difflib
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import gymnasium
+import numpy as np
+
+from radial.core.data import BadInput, EnvSpec, VecEnv
+from radial.envs import envpool_vec
+from radial.envs.envpool_vec import make_envpool
+from radial.envs.gymnasium_vec import make_gymnasium
+
+Option = bool | int | float | str
+Options = Mapping[str, Option]
+BACKENDS = ("envpool", "gymnasium")
+MUJOCO = tuple(f"{task}-{v}" for task in ("Hopper", "Walker2d", "HalfCheetah", "Ant", "Humanoid") for v in ("v4", "v5"))
+CLASSIC = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1")
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a suite is asked to build; checked already, except what only the env itself can know."""
+
+    spec: EnvSpec
+    seeds: Sequence[int]  # one for each env
+    threads: int | None
+    timeout: float | None
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A family of environments.
+
+    ids      the ids it knows
+    options  name → what the value must be, for the message, and whether it is; None: the env's constructor decides
+    build    makes the vector env
+    """
+
+    ids: Callable[[], Collection[str]]
+    options: Mapping[str, tuple[str, Callable[[Option], bool]]] | None
+    build: Callable[[Request], VecEnv]
+
+
+def make_env(
+    spec: EnvSpec, num_envs: int, seed: int, *, threads: int | None = None, timeout: float | None = 60.0
+) -> VecEnv:
+    """N environments that step together; the same call gives the same stream for the same actions.
+
+    seed     ≥ 0; env i is seeded with `env_seeds(seed, num_envs)[i]`, whatever the backend and `num_envs`
+    threads  of EnvPool; None: one per core. Other backends step in a plain loop
+    timeout  seconds one step or reset may take before the process is ended with all stacks on stderr (code 70), because
+             native pools cannot be interrupted; None: any time
+    """
+    _check_int("num_envs", num_envs, 1)
+    _check_int("seed", seed, 0)
+    if threads is not None:
+        _check_int("threads", threads, 1)
+    if timeout is not None and not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
+        raise BadInput(f"timeout must be a positive number of seconds or None, got {timeout!r}")
+    suite = _suite(spec)
+    return suite.build(Request(spec, env_seeds(seed, num_envs), threads, timeout))
+
+
+def spec_for(id: str) -> EnvSpec:
+    """The spec of a bare env id: of the first suite that knows it."""
+    for name, suite in SUITES.items():
+        if id in suite.ids():
+            return EnvSpec(name, id)
+    known = [known for suite in SUITES.values() for known in suite.ids()]
+    raise BadInput(f"unknown environment {id!r}{_nearest(id, known)}")
+
+
+def env_seeds(seed: int, num_envs: int) -> list[int]:
+    """A seed of 31 bits for each env: the first word of numpy's SeedSequence(seed, spawn_key=(i,)), halved."""
+    sequences = (np.random.SeedSequence(seed, spawn_key=(i,)) for i in range(num_envs))
+    return [int(sequence.generate_state(1)[0]) >> 1 for sequence in sequences]
+
+
+# ------------------------------------------------------------------------------------------------------- the suites
+
+
+def _build_mujoco(request: Request) -> VecEnv:
+    options = dict(request.spec.options)
+    backend = options.pop("backend", "envpool" if envpool_vec.installed() else "gymnasium")
+    if backend == "envpool":
+        return make_envpool(request.spec, options, request.seeds, request.threads, request.timeout)
+    return make_gymnasium(request.spec, options, request.seeds, request.timeout)
+
+
+def _build_gymnasium(request: Request) -> VecEnv:
+    return make_gymnasium(request.spec, request.spec.options, request.seeds, request.timeout)
+
+
+_LENGTH = ("an integer ≥ 1", lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 1)
+_BACKEND = (" or ".join(BACKENDS), lambda value: value in BACKENDS)
+
+SUITES: dict[str, Suite] = {
+    "mujoco": Suite(lambda: MUJOCO, {"backend": _BACKEND, "max_episode_steps": _LENGTH}, _build_mujoco),
+    "classic": Suite(lambda: CLASSIC, {"max_episode_steps": _LENGTH}, _build_gymnasium),
+    "gymnasium": Suite(lambda: gymnasium.registry.keys(), None, _build_gymnasium),
+}
+
+
+# ------------------------------------------------------------------------------------------------------- the checks
+
+
+def _suite(spec: EnvSpec) -> Suite:
+    """The suite of a spec whose id and options it knows."""
+    if not isinstance(spec, EnvSpec):
+        raise BadInput(f"spec must be an EnvSpec, got {spec!r}; spec_for finds the one of an id")
+    if spec.suite not in SUITES:
+        raise BadInput(f"suite must be one of {', '.join(SUITES)}, got {spec.suite!r}")
+    suite = SUITES[spec.suite]
+    # "module:Id" would make Gymnasium import a module that a file may name; only registered ids pass.
+    if spec.id not in suite.ids():
+        raise BadInput(f"{spec.suite} has no environment {spec.id!r}{_nearest(spec.id, suite.ids())}")
+    for name, value in spec.options.items():
+        _check_option(spec, suite, name, value)
+    return suite
+
+
+def _check_option(spec: EnvSpec, suite: Suite, name: str, value: Option) -> None:
+    if not isinstance(value, bool | int | float | str):
+        raise BadInput(f"option {name} must be a bool, int, float or str, got {type(value).__name__}")
+    if suite.options is None:
+        if name == "disable_env_checker":  # it is ours
+            raise BadInput(f"option {name} of {spec.id} is set by radial")
+        return
+    if name not in suite.options:
+        raise BadInput(f"options of suite {spec.suite} are {', '.join(suite.options)}, got {name!r}")
+    allowed, fits = suite.options[name]
+    if not fits(value):
+        raise BadInput(f"option {name} must be {allowed}, got {value!r}")
+
+
+def _check_int(name: str, value: int, least: int) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise BadInput(f"{name} must be an integer ≥ {least}, got {value!r}")
+
+
+def _nearest(name: object, known: Collection[str]) -> str:
+    """Did you mean …?, or nothing."""
+    lower = {each.lower(): each for each in known}
+    close = difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=0.5)
+    return f"; did you mean {lower[close[0]]!r}?" if close else ""

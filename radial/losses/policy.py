@@ -1,0 +1,153 @@
+"""Policy gradients: advantages, PPO's clipped surrogate, the value loss, and the two families of policies.
+
+A family turns scores (action means or logits) into log-probabilities, and bounds on scores into bounds on
+log-probabilities. Both are pure; the networks that make the scores are elsewhere.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from radial.core.data import Bounds, check_shapes
+
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
+
+
+def gae(
+    reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, ended: Tensor, discount: float, lam: float
+) -> Tensor:
+    """Generalised advantage estimates (Schulman et al. 2016).
+
+    reward, value, next_value, terminated, ended  (T, N)        returns  (T, N)
+
+    δ_t = r_t + γ·V(s_{t+1})·[not terminated] − V(s_t),   A_t = δ_t + γλ·A_{t+1}·[not ended].
+    A time limit ends the sum but not the future: its last state keeps its value (terminated is False there).
+    """
+    check_shapes(reward, "T N", value, "T N", next_value, "T N", terminated, "T N", ended, "T N")
+    delta = reward + discount * next_value * ~terminated - value
+    carry = discount * lam * (~ended).to(delta.dtype)
+    advantage = torch.empty_like(delta)
+    following = torch.zeros_like(delta[0])
+    for t in range(delta.shape[0] - 1, -1, -1):
+        following = delta[t] + carry[t] * following
+        advantage[t] = following
+    return advantage
+
+
+def standardize(x: Tensor) -> Tensor:
+    """(x − mean)/(std + 1e-8) over a minibatch (B,), with the sample standard deviation."""
+    return (x - x.mean()) / (x.std() + 1e-8)
+
+
+def clipped_surrogate(log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip: float) -> Tensor:
+    """PPO's objective, to be maximised: min(ρ·A, clip(ρ, 1 ± clip)·A), with ρ the probability ratio (B,).
+
+    For either sign of A it is monotone in ρ, which is why a bound on the log-probability bounds it.
+    """
+    check_shapes(log_prob, "B", old_log_prob, "B", advantage, "B")
+    ratio = (log_prob - old_log_prob).exp()
+    return torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+
+
+def value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float | None) -> Tensor:
+    """Squared error (B,); with `clip` the larger of it and that of a value kept within ±clip of the old one."""
+    check_shapes(value, "B", old_value, "B", target, "B")
+    error = (value - target) ** 2
+    if clip is None:
+        return error
+    near = old_value + (value - old_value).clamp(-clip, clip)
+    return torch.maximum(error, (near - target) ** 2)
+
+
+class Family(Protocol):
+    """A kind of policy: what its scores mean."""
+
+    def log_prob(self, scores: Tensor, action: Tensor) -> Tensor:
+        """Log-probability of actions, (B,)."""
+
+    def log_prob_bounds(self, bounds: Bounds, action: Tensor) -> Bounds:
+        """What the log-probability can be while the scores lie in bounds, (B,)."""
+
+    def entropy(self, scores: Tensor) -> Tensor:
+        """(B,)."""
+
+    def divergence(self, scores: Tensor, other: Tensor) -> Tensor:
+        """How far a policy with scores `other` is from one with `scores`, (B,); 0 when they are equal."""
+
+    def divergence_bound(self, bounds: Bounds, scores: Tensor) -> Tensor:
+        """The largest divergence while `other` lies in bounds, (B,)."""
+
+
+@dataclass(frozen=True, eq=False)
+class Gaussian:
+    """Independent normal distributions around the scores, (B, D); one log standard deviation per dimension, (D,)."""
+
+    log_std: Tensor
+
+    def _log_density(self, distance: Tensor) -> Tensor:
+        z = distance * (-self.log_std).exp()
+        return (-0.5 * z**2 - self.log_std - HALF_LOG_2PI).sum(-1)
+
+    def log_prob(self, scores: Tensor, action: Tensor) -> Tensor:
+        """Σ_d log N(a_d; μ_d, σ_d)."""
+        check_shapes(scores, "B D", action, "B D", self.log_std, "D")
+        return self._log_density(action - scores)
+
+    def log_prob_bounds(self, bounds: Bounds, action: Tensor) -> Bounds:
+        """The density falls with the distance of the mean, so its extremes are the far and the near end of the box."""
+        check_shapes(bounds.lower, "B D", action, "B D")
+        far = torch.maximum((bounds.upper - action).abs(), (bounds.lower - action).abs())
+        near = torch.maximum(action - bounds.upper, bounds.lower - action).clamp(min=0)
+        return Bounds(self._log_density(far), self._log_density(near))
+
+    def entropy(self, scores: Tensor) -> Tensor:
+        """Σ_d (log σ_d + ½ log 2πe), the same for every state."""
+        return (self.log_std + HALF_LOG_2PI + 0.5).sum().expand(scores.shape[0])
+
+    def divergence(self, scores: Tensor, other: Tensor) -> Tensor:
+        """Σ_d ((μ_d − μ'_d)/σ_d)²: twice the KL divergence. SA-PPO's weights assume it without the ½."""
+        return ((other - scores) * (-self.log_std).exp()).square().sum(-1)
+
+    def divergence_bound(self, bounds: Bounds, scores: Tensor) -> Tensor:
+        """Σ_d (max(|l_d − μ_d|, |u_d − μ_d|)/σ_d)², exact for a box."""
+        far = torch.maximum((bounds.upper - scores).abs(), (bounds.lower - scores).abs())
+        return (far * (-self.log_std).exp()).square().sum(-1)
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """A softmax over the scores, (B, A); actions are indices, (B,)."""
+
+    def log_prob(self, scores: Tensor, action: Tensor) -> Tensor:
+        """The logarithm of softmax(z)_a."""
+        check_shapes(scores, "B A", action, "B")
+        return scores.log_softmax(-1).gather(-1, action.unsqueeze(-1)).squeeze(-1)
+
+    def log_prob_bounds(self, bounds: Bounds, action: Tensor) -> Bounds:
+        """Least likely with the action's own logit low and all others high; likeliest the other way round."""
+        check_shapes(bounds.lower, "B A", action, "B")
+        own = action.unsqueeze(-1) == torch.arange(bounds.lower.shape[-1], device=action.device)
+        least = torch.where(own, bounds.lower, bounds.upper)
+        most = torch.where(own, bounds.upper, bounds.lower)
+        return Bounds(self.log_prob(least, action), self.log_prob(most, action))
+
+    def entropy(self, scores: Tensor) -> Tensor:
+        """−Σ_a π_a log π_a."""
+        log_prob = scores.log_softmax(-1)
+        return -(log_prob.exp() * log_prob).sum(-1)
+
+    def divergence(self, scores: Tensor, other: Tensor) -> Tensor:
+        """KL(π ‖ π') = Σ_a π_a·(log π_a − log π'_a)."""
+        log_prob = scores.log_softmax(-1)
+        return (log_prob.exp() * (log_prob - other.log_softmax(-1))).sum(-1)
+
+    def divergence_bound(self, bounds: Bounds, scores: Tensor) -> Tensor:
+        """Σ_a π_a·(log π_a − lower bound of log π'_a): each action at its own worst, so an upper bound of the KL."""
+        log_prob = scores.log_softmax(-1)
+        # log π'_a ≥ l_a − log(e^{l_a} + Σ_{b≠a} e^{u_b})
+        others = (bounds.upper.exp().sum(-1, keepdim=True) - bounds.upper.exp()).clamp(min=1e-30)
+        lowest = bounds.lower - torch.logaddexp(bounds.lower, others.log())
+        return (log_prob.exp() * (log_prob - lowest)).sum(-1)

@@ -1,0 +1,1 @@
+"""Network + ball + pure loss = something to minimise. No environment, no optimiser."""

@@ -1,0 +1,294 @@
+"""What PPO minimises besides its value loss: the plain surrogate, RADIAL's worst cases, SA-PPO's regulariser.
+
+An objective is a frozen dataclass. `coefficients(step)` reads its schedules, as floats; calling it with tensors of a
+minibatch gives the loss, with no control flow that depends on a value, so that a training step compiles whole.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor, nn
+
+from radial.bounds.methods import method
+from radial.core.ball import Ball
+from radial.core.data import BadInput, Bounds, Continuous, Discrete, Loss
+from radial.core.schedules import Constant, Schedule
+from radial.losses.policy import Categorical, Family, Gaussian, clipped_surrogate, standardize
+from radial.losses.radial import six_way_surrogate, worst_case_likelihood, worst_case_surrogate
+
+
+class ActorCritic(Protocol):
+    """What an objective needs of an agent."""
+
+    network: nn.Module
+
+    @property
+    def actions(self) -> Discrete | Continuous:
+        """Its kind of actions."""
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """A minibatch for the policy: x (B, *obs) prepared observations, action (B, *), old_log_prob and advantage (B,)."""
+
+    x: Tensor
+    action: Tensor
+    old_log_prob: Tensor
+    advantage: Tensor  # as GAE gave it
+    noise: Tensor  # (B, draws, *obs) standard normal numbers, for objectives that search
+
+
+Coefficients = Mapping[str, Tensor]
+
+
+class Objective(Protocol):
+    """Something to minimise."""
+
+    @property
+    def draws(self) -> int:
+        """How many vectors of noise per observation it needs."""
+
+    def coefficients(self, step: int) -> dict[str, float]:
+        """Its schedules at an env step."""
+
+    def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
+        """The loss of a minibatch, with the coefficients as tensors ()."""
+
+
+def family(agent: ActorCritic, detach_std: bool = False) -> Family:
+    """The kind of policy an agent has. detach_std: the loss cannot move the standard deviation."""
+    if isinstance(agent.actions, Discrete):
+        return Categorical()
+    log_std: Tensor = agent.log_std  # type: ignore[attr-defined]
+    return Gaussian(log_std.detach() if detach_std else log_std)
+
+
+def enclose(agent: ActorCritic, x: Tensor, bound: "str | Mix", at: Coefficients) -> Bounds:
+    """Bounds of the agent's scores over the ball of the current radius."""
+    ball = Ball.unchecked(x, at["radius"])
+    if isinstance(bound, str):
+        return method(bound)(agent.network, ball)
+    first, second = (method(name)(agent.network, ball) for name in (bound.first, bound.second))
+    share = at["share"]
+    return Bounds(share * first.lower + (1 - share) * second.lower, share * first.upper + (1 - share) * second.upper)
+
+
+@dataclass(frozen=True)
+class Mix:
+    """share·first + (1 − share)·second: bounds that start tight and end cheap to satisfy (SA-PPO's β is the share)."""
+
+    share: Schedule
+    first: str = "ibp"
+    second: str = "crown-ibp"
+
+    def __post_init__(self) -> None:
+        method(self.first), method(self.second)
+
+
+def _check(radius: Schedule, bound: str | Mix) -> None:
+    if not callable(radius):
+        raise BadInput(f"radius must be a schedule such as Constant(0.075), got {radius!r}")
+    if not isinstance(bound, Mix):
+        method(bound)
+
+
+def _schedules(radius: Schedule, bound: str | Mix, step: int) -> dict[str, float]:
+    at = {"radius": radius(step)}
+    return at if isinstance(bound, str) else at | {"share": bound.share(step)}
+
+
+@dataclass(frozen=True)
+class Plain:
+    """The clipped surrogate of PPO, with advantages standardised per minibatch."""
+
+    draws = 0
+
+    def coefficients(self, step: int) -> dict[str, float]:
+        """None."""
+        return {}
+
+    def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
+        """−mean(surrogate)."""
+        log_prob = family(agent).log_prob(agent.network(batch.x), batch.action)
+        surrogate = clipped_surrogate(log_prob, batch.old_log_prob, standardize(batch.advantage), clip)
+        return Loss(-surrogate.mean(), {"losses/policy_loss": -surrogate.mean().detach()})
+
+
+@dataclass(frozen=True)
+class RadialWorstCase:
+    """κ·L + (1 − κ)·L_worst with the paper's worst-case policy, one standardised advantage for both.
+
+    For a Gaussian policy the only way to lower the upper bound of the density at a bad action that lies inside the
+    bounds is to widen the policy. So the standard deviation runs away (FACTS: released Walker2d agents have σ ≈ 5)
+    unless `detach_std` keeps the bounded term from moving it.
+    """
+
+    radius: Schedule
+    kappa: Schedule = Constant(0.5)
+    bound: str | Mix = "ibp"
+    detach_std: bool = False
+    draws = 0
+
+    def __post_init__(self) -> None:
+        _check(self.radius, self.bound)
+
+    def coefficients(self, step: int) -> dict[str, float]:
+        """ε and κ."""
+        return _schedules(self.radius, self.bound, step) | {"kappa": self.kappa(step)}
+
+    def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
+        """−mean(κ·surrogate + (1 − κ)·worst-case surrogate)."""
+        advantage = standardize(batch.advantage)
+        log_prob = family(agent).log_prob(agent.network(batch.x), batch.action)
+        plain = -clipped_surrogate(log_prob, batch.old_log_prob, advantage, clip).mean()
+        bounds = enclose(agent, batch.x, self.bound, at)
+        likelihood = family(agent, self.detach_std).log_prob_bounds(bounds, batch.action)
+        worst = -worst_case_surrogate(likelihood, batch.old_log_prob, advantage, clip).mean()
+        return _blend(plain, worst, at["kappa"], bounds)
+
+
+@dataclass(frozen=True)
+class RadialLikelihood:
+    """κ·L + (1 − κ)·L_worst with the worst case of −A·log π(a), the paper's approach 1 as it writes it for A3C.
+
+    Unlike the ratio in `RadialWorstCase` it has a useful gradient however wide the bounds are. The standard deviation
+    is detached in it, for standardised advantages cancel the log σ that would hold it back.
+    """
+
+    radius: Schedule
+    kappa: Schedule = Constant(0.5)
+    bound: str | Mix = "ibp"
+    detach_std: bool = True
+    draws = 0
+
+    def __post_init__(self) -> None:
+        _check(self.radius, self.bound)
+
+    def coefficients(self, step: int) -> dict[str, float]:
+        """ε and κ."""
+        return _schedules(self.radius, self.bound, step) | {"kappa": self.kappa(step)}
+
+    def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
+        """−mean(κ·surrogate + (1 − κ)·worst-case A·log π)."""
+        advantage = standardize(batch.advantage)
+        log_prob = family(agent).log_prob(agent.network(batch.x), batch.action)
+        plain = -clipped_surrogate(log_prob, batch.old_log_prob, advantage, clip).mean()
+        bounds = enclose(agent, batch.x, self.bound, at)
+        likelihood = family(agent, self.detach_std).log_prob_bounds(bounds, batch.action)
+        worst = worst_case_likelihood(log_prob, likelihood, batch.old_log_prob, advantage, clip)
+        return _blend(plain, -worst.mean(), at["kappa"], bounds)
+
+
+@dataclass(frozen=True)
+class RadialReleased:
+    """κ·L + (1 − κ)·L_six with the six-way minimum of the authors' released MuJoCo code; plain PPO while ε is 0."""
+
+    radius: Schedule
+    kappa: Schedule = Constant(0.5)
+    bound: str | Mix = "ibp"
+    detach_std: bool = False
+    draws = 0
+
+    def __post_init__(self) -> None:
+        _check(self.radius, self.bound)
+
+    def coefficients(self, step: int) -> dict[str, float]:
+        """ε, and κ, which is 1 while ε is 0: the released code leaves the term out then."""
+        at = _schedules(self.radius, self.bound, step)
+        return at | {"kappa": self.kappa(step) if at["radius"] > 0 else 1.0}
+
+    def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
+        """−mean(κ·surrogate + (1 − κ)·six-way surrogate)."""
+        advantage = standardize(batch.advantage)
+        log_prob = family(agent).log_prob(agent.network(batch.x), batch.action)
+        plain = -clipped_surrogate(log_prob, batch.old_log_prob, advantage, clip).mean()
+        bounds = enclose(agent, batch.x, self.bound, at)
+        likelihood = family(agent, self.detach_std).log_prob_bounds(bounds, batch.action)
+        six = six_way_surrogate(log_prob, likelihood, batch.old_log_prob, advantage, batch.advantage, clip)
+        return _blend(plain, -six.mean(), at["kappa"], bounds)
+
+
+def _blend(plain: Tensor, worst: Tensor, kappa: Tensor, bounds: Bounds) -> Loss:
+    total = kappa * plain + (1 - kappa) * worst
+    return Loss(
+        total,
+        {
+            "losses/policy_loss": plain.detach(),
+            "robust/worst_case_loss": worst.detach(),
+            "robust/bound_width": bounds.width.mean().detach(),
+        },
+    )
+
+
+INNER = ("convex", "sgld")
+
+
+@dataclass(frozen=True)
+class SA:
+    """L + weight·D(π(s), π(s')) with the worst s' of the ball (SA-PPO, Zhang et al. 2020).
+
+    inner  "convex": an upper bound of D from bounds on the scores; "sgld": a point found by ten noisy sign steps
+    """
+
+    radius: Schedule
+    weight: float
+    inner: str = "convex"
+    bound: str | Mix = "ibp"
+    steps: int = 10
+
+    def __post_init__(self) -> None:
+        _check(self.radius, self.bound)
+        if self.inner not in INNER:
+            raise BadInput(f"inner must be one of {', '.join(INNER)}, got {self.inner!r}")
+        if not (math.isfinite(self.weight) and self.weight >= 0):
+            raise BadInput(f"weight must be finite and ≥ 0, got {self.weight}")
+
+    @property
+    def draws(self) -> int:
+        """One vector of noise for the start and one per step."""
+        return self.steps + 1 if self.inner == "sgld" else 0
+
+    def coefficients(self, step: int) -> dict[str, float]:
+        """ε, and the share of IBP in a mix."""
+        return _schedules(self.radius, self.bound, step)
+
+    def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
+        """−mean(surrogate) + weight·mean(divergence)."""
+        policy = family(agent)
+        scores = agent.network(batch.x)
+        log_prob = policy.log_prob(scores, batch.action)
+        plain = -clipped_surrogate(log_prob, batch.old_log_prob, standardize(batch.advantage), clip).mean()
+        if self.inner == "convex":
+            divergence = policy.divergence_bound(enclose(agent, batch.x, self.bound, at), scores)
+        else:
+            worst = self._search(agent, batch, scores.detach(), at["radius"])
+            divergence = policy.divergence(scores.detach(), agent.network(worst))
+        regular = divergence.mean()
+        parts = {"losses/policy_loss": plain.detach(), "robust/divergence": regular.detach()}
+        return Loss(plain + self.weight * regular, parts)
+
+    def _search(self, agent: ActorCritic, batch: Batch, scores: Tensor, radius: Tensor) -> Tensor:
+        """Stochastic gradient Langevin dynamics, with the constants of the SA-PPO code (FACTS §2.6)."""
+        policy, step = family(agent, detach_std=True), radius / self.steps
+        x = batch.x + batch.noise[:, 0].sign() * step
+        for i in range(self.steps):
+            with torch.enable_grad():
+                x = x.detach().requires_grad_(True)
+                # The mean over the batch, as there: the noise is measured against its gradient.
+                gradient = torch.autograd.grad(policy.divergence(scores, agent.network(x)).mean(), x)[0]
+            noise = batch.noise[:, i + 1] * (2 * step * 1e-5).sqrt() / (i + 2)
+            x = x.detach() + (gradient + noise).sign() * step
+            x = torch.minimum(torch.maximum(x, batch.x - radius), batch.x + radius)
+        return x.detach()
+
+
+OBJECTIVES = {
+    "plain": Plain,
+    "radial-worst-case": RadialWorstCase,
+    "radial-likelihood": RadialLikelihood,
+    "radial-released": RadialReleased,
+    "sa": SA,
+}

@@ -1,0 +1,151 @@
+"""Contract over OBJECTIVES: known values at radius 0, monotone in the radius, gradients where they belong."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from radial.agents.agents import CategoricalAgent, GaussianAgent
+from radial.core.data import BadInput
+from radial.core.schedules import Constant, Linear
+from radial.objectives.ppo import SA, Batch, Mix, Plain, RadialLikelihood, RadialReleased, RadialWorstCase
+
+CLIP = 0.2
+ROBUST = {
+    "worst-case": RadialWorstCase(Constant(0.1)),
+    "worst-case crown": RadialWorstCase(Constant(0.1), bound="crown-ibp"),
+    "worst-case detached": RadialWorstCase(Constant(0.1), detach_std=True),
+    "likelihood": RadialLikelihood(Constant(0.1)),
+    "released": RadialReleased(Constant(0.1)),
+    "sa convex": SA(Constant(0.1), weight=0.1),
+    "sa mixed": SA(Constant(0.1), weight=0.1, bound=Mix(Constant(0.3))),
+    "sa sgld": SA(Constant(0.1), weight=0.1, inner="sgld"),
+}
+
+
+def agent(kind: str) -> GaussianAgent | CategoricalAgent:
+    made = GaussianAgent((5,), 3, (16, 16)) if kind == "gaussian" else CategoricalAgent((5,), 3, (16, 16))
+    made.initialize(torch.Generator().manual_seed(0))
+    torch.nn.init.orthogonal_(made.network[-1].weight, generator=torch.Generator().manual_seed(1))
+    return made
+
+
+def batch(of: GaussianAgent | CategoricalAgent, rows: int = 64, draws: int = 11) -> Batch:
+    rng = torch.Generator().manual_seed(2)
+    x = torch.randn(rows, 5, generator=rng)
+    action = of.act(x, rng).detach()
+    old = of.log_prob(x, action).detach() + 0.1 * torch.randn(rows, generator=rng)
+    noise = torch.randn(rows, draws, 5, generator=rng)
+    return Batch(x, action, old, torch.randn(rows, generator=rng), noise)
+
+
+def loss(objective, of, data: Batch, **changes: float):
+    at = {name: torch.tensor(value) for name, value in (objective.coefficients(0) | changes).items()}
+    return objective(of, data, at, CLIP)
+
+
+@pytest.fixture(params=["gaussian", "categorical"])
+def actor(request):
+    return agent(request.param)
+
+
+@pytest.mark.parametrize("name", ["worst-case", "worst-case crown", "worst-case detached"])
+def test_at_radius_zero_the_worst_case_is_the_plain_loss(name: str, actor):
+    data = batch(actor)
+    found, plain = loss(ROBUST[name], actor, data, radius=0.0), loss(Plain(), actor, data)
+    torch.testing.assert_close(found.total, plain.total)
+
+
+def test_at_radius_zero_the_likelihood_has_the_gradient_of_ppo_on_fresh_data(actor):
+    data = batch(actor)
+    fresh = Batch(data.x, data.action, actor.log_prob(data.x, data.action).detach(), data.advantage, data.noise)
+    of_mean = list(actor.network.parameters())
+    found = torch.autograd.grad(loss(RadialLikelihood(Constant(0.1)), actor, fresh, radius=0.0).total, of_mean)
+    plain = torch.autograd.grad(loss(Plain(), actor, fresh).total, of_mean)
+    for one, two in zip(found, plain, strict=True):
+        torch.testing.assert_close(one, two, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["sa convex", "sa mixed", "sa sgld"])
+def test_at_radius_zero_the_regulariser_vanishes(name: str, actor):
+    data = batch(actor)
+    found = loss(ROBUST[name], actor, data, radius=0.0)
+    torch.testing.assert_close(found.total, loss(Plain(), actor, data).total)
+    assert float(found.parts["robust/divergence"]) == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", [name for name in ROBUST if "sgld" not in name and "crown" not in name])
+def test_never_smaller_for_a_larger_radius(name: str, actor):
+    data = batch(actor)
+    totals = [loss(ROBUST[name], actor, data, radius=radius).total.item() for radius in (0.0, 0.02, 0.1, 0.5)]
+    assert totals == sorted(totals)
+
+
+def test_the_worst_case_bounds_what_an_attack_can_do(actor):
+    data = batch(actor)
+    bound = loss(RadialWorstCase(Constant(0.1), kappa=Constant(0.0)), actor, data).total.item()
+    rng = torch.Generator().manual_seed(5)
+    for _ in range(50):
+        moved = data.x + 0.1 * (2 * torch.rand(data.x.shape, generator=rng) - 1).sign()
+        shown = Batch(moved, data.action, data.old_log_prob, data.advantage, data.noise)
+        assert loss(Plain(), actor, shown).total.item() <= bound + 1e-6
+
+
+def test_the_search_of_sgld_stays_in_the_ball_and_never_beats_the_convex_bound(actor):
+    data = batch(actor)
+    searched = float(loss(ROBUST["sa sgld"], actor, data).parts["robust/divergence"])
+    bounded = float(loss(ROBUST["sa convex"], actor, data).parts["robust/divergence"])
+    assert 0 < searched <= bounded + 1e-6
+    x = ROBUST["sa sgld"]._search(actor, data, actor.scores(data.x).detach(), torch.tensor(0.1))
+    assert float((x - data.x).abs().max()) <= 0.1 + 1e-6
+
+
+def test_a_mix_lies_between_its_parts():
+    actor = agent("gaussian")
+    data = batch(actor)
+    parts = [loss(SA(Constant(0.1), 0.1, bound=bound), actor, data).total for bound in ("ibp", "crown-ibp")]
+    mixed = loss(SA(Constant(0.1), 0.1, bound=Mix(Linear(1.0, 0, 10))), actor, data, share=0.0).total
+    torch.testing.assert_close(mixed, parts[1])
+    mixed = loss(SA(Constant(0.1), 0.1, bound=Mix(Linear(1.0, 0, 10))), actor, data, share=1.0).total
+    torch.testing.assert_close(mixed, parts[0])
+
+
+def grad_of_std(objective) -> Tensor:
+    actor = agent("gaussian")
+    data = batch(actor)
+    only_robust = {"kappa": 0.0} if "kappa" in objective.coefficients(0) else {}
+    (gradient,) = torch.autograd.grad(
+        loss(objective, actor, data, **only_robust).total, actor.log_std, allow_unused=True
+    )
+    return torch.zeros(3) if gradient is None else gradient
+
+
+def test_detaching_keeps_the_bounded_term_from_moving_the_standard_deviation():
+    assert bool((grad_of_std(RadialWorstCase(Constant(0.1))) != 0).any())
+    assert bool((grad_of_std(RadialWorstCase(Constant(0.1), detach_std=True)) == 0).all())
+    assert bool((grad_of_std(RadialLikelihood(Constant(0.1))) == 0).all())
+
+
+def test_the_paper_form_pays_for_robustness_with_the_standard_deviation():
+    """Why the paper's literal form collapses: at a large radius its gradient pushes every σ up."""
+    gradient = grad_of_std(RadialWorstCase(Constant(0.5)))
+    assert bool((gradient < 0).all())  # descending raises log σ
+
+
+def test_the_released_form_is_plain_while_the_radius_is_zero():
+    objective = RadialReleased(Linear(0.1, 100, 200))
+    assert objective.coefficients(50) == {"radius": 0.0, "kappa": 1.0}
+    assert objective.coefficients(150)["kappa"] == 0.5
+
+
+@pytest.mark.parametrize(
+    ("make", "field"),
+    [
+        (lambda: SA(Constant(0.1), weight=0.1, inner="pgd"), "inner"),
+        (lambda: SA(Constant(0.1), weight=float("nan")), "weight"),
+        (lambda: RadialWorstCase(0.1), "radius"),
+        (lambda: RadialWorstCase(Constant(0.1), bound="magic"), "bound"),
+    ],
+)
+def test_bad_settings_are_named(make, field: str):
+    with pytest.raises(BadInput, match=field):
+        make()
