@@ -1,0 +1,1 @@
+"""One file, one training loop, read downwards; and `Run`, the folder a training lives in."""

@@ -1,0 +1,56 @@
+"""Adam (Kingma and Ba 2015) as a function of tensors, so that a training step compiles whole, optimiser included.
+
+All parameters of an agent live in one flat vector; `Flat` knows which piece is which.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+BETA1, BETA2 = 0.9, 0.999
+
+
+class Moments(NamedTuple):
+    """What Adam remembers: first and second moments (P,), and the number of steps ()."""
+
+    first: Tensor
+    second: Tensor
+    steps: Tensor
+
+
+def start(parameters: Tensor) -> Moments:
+    """Moments before the first step."""
+    return Moments(torch.zeros_like(parameters), torch.zeros_like(parameters), parameters.new_zeros(()))
+
+
+def adam(
+    parameters: Tensor, gradient: Tensor, moments: Moments, rate: Tensor, eps: float = 1e-5
+) -> tuple[Tensor, Moments]:
+    """One step: parameters − rate·m̂/(√v̂ + eps). All (P,); rate () or (P,). Nothing is changed in place."""
+    steps = moments.steps + 1
+    first = moments.first + (1 - BETA1) * (gradient - moments.first)
+    second = moments.second + (1 - BETA2) * (gradient * gradient - moments.second)
+    step = (first / (1 - BETA1**steps)) / ((second / (1 - BETA2**steps)).sqrt() + eps)
+    return parameters - rate * step, Moments(first, second, steps)
+
+
+class Flat:
+    """Named parameters laid end to end in one vector."""
+
+    def __init__(self, named: Iterable[tuple[str, Tensor]]) -> None:
+        self.shapes = {name: tensor.shape for name, tensor in named}
+
+    def join(self, named: dict[str, Tensor]) -> Tensor:
+        """The vector (P,)."""
+        return torch.cat([named[name].detach().flatten() for name in self.shapes])
+
+    def split(self, vector: Tensor) -> dict[str, Tensor]:
+        """The pieces, as views."""
+        pieces = vector.split([shape.numel() for shape in self.shapes.values()])
+        return {name: piece.view(shape) for piece, (name, shape) in zip(pieces, self.shapes.items(), strict=True)}
+
+    def mark(self, prefix: str) -> Tensor:
+        """1 where the vector holds a parameter whose name begins so, 0 elsewhere, (P,)."""
+        return torch.cat([torch.full((s.numel(),), float(n.startswith(prefix))) for n, s in self.shapes.items()])

@@ -1,0 +1,146 @@
+"""Files that are written whole or not at all, JSON that is read with suspicion, and the errors of both.
+
+What the files hold is not known here.
+"""
+
+import errno
+import json
+import logging
+import math
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from safetensors import SafetensorError
+
+from radial.core.data import BadInput
+
+MAX_JSON = 1 << 26  # bytes
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_log = logging.getLogger("radial")
+
+
+class Corrupt(BadInput):
+    """A file of ours is not what was written; the message is one line that names the file and what is wrong."""
+
+
+class DiskFull(OSError):
+    """No room for what was to be written; what was there before is untouched."""
+
+
+# ---------------------------------------------------------------------------------------------------------- writing
+
+
+@contextmanager
+def writing(where: Path) -> Iterator[None]:
+    """A full disk, a quota or a limit on file size becomes `DiskFull`; any other failure to write an OSError."""
+    try:
+        yield
+    except DiskFull:
+        raise
+    except (OSError, SafetensorError) as error:
+        numbers = (getattr(error, "errno", None), *(n for n in _NO_ROOM if f"(os error {n})" in str(error)))
+        if any(number in _NO_ROOM for number in numbers):
+            raise DiskFull(f"disk full: {where} cannot be written ({one_line(error)})") from None
+        if isinstance(error, SafetensorError):
+            raise OSError(f"{where} cannot be written ({one_line(error)})") from None
+        raise
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the names in a directory, are on the disk."""
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_atomic(path: Path, text: str) -> None:
+    """The file holds either what it held or `text`, whatever happens in between."""
+    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+    with writing(path):
+        try:
+            temporary.write_text(text, encoding="utf-8")
+            sync(temporary)
+            os.replace(temporary, path)
+            sync(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def check_plain(value: object, where: str) -> None:
+    """Only what JSON gives back as it was (but a tuple becomes a list), or an error that names the place."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise FloatingPointError(f"{where} is {value}, which is not finite")
+    if isinstance(value, Mapping):
+        for key, item in value.items():
+            if not isinstance(key, str):
+                raise BadInput(f"{where} must have strings as keys, got {key!r}")
+            check_plain(item, f"{where}.{key}")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            check_plain(item, f"{where}[{index}]")
+    elif value is not None and not isinstance(value, str | int | float):
+        raise BadInput(f"{where} must be plain JSON, got {type(value).__name__}")
+
+
+# ---------------------------------------------------------------------------------------------------------- reading
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object from a file of at most `MAX_JSON` bytes, or `Corrupt`."""
+    require(path.is_file(), path, "is missing")  # nor a pipe, which would keep us waiting
+    try:
+        require(path.stat().st_size <= MAX_JSON, path, f"is larger than {MAX_JSON} bytes")
+        content = path.read_bytes()
+    except OSError as error:
+        raise Corrupt(f"{path} cannot be read: {one_line(error)}") from None
+    return parse_json(content, path)
+
+
+def parse_json(content: bytes, file: Path) -> dict[str, Any]:
+    """A JSON object as the standard has it: every key once, every number finite; or `Corrupt`."""
+    try:
+        value = json.loads(
+            content.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_finite, parse_float=_finite
+        )
+    except (ValueError, RecursionError) as error:
+        raise Corrupt(f"{file} is not valid JSON: {one_line(error)}") from None
+    require(isinstance(value, dict), file, "is not a JSON object")
+    return value
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a key occurs twice")
+    return found
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if not math.isfinite(value):
+        raise ValueError(f"{text[:80]} is not finite")
+    return value
+
+
+def require(good: bool, file: Path, wrong: str) -> None:
+    """`Corrupt`, unless `good`."""
+    if not good:
+        raise Corrupt(f"{file} {wrong}")
+
+
+def one_line(error: BaseException) -> str:
+    """What an error says, however long, as one line."""
+    return " ".join(str(error).split())[:200] or type(error).__name__
+
+
+def warn(message: str) -> None:
+    """Say it to the log, and on stderr even where the log goes elsewhere."""
+    _log.warning("%s", message)
+    if _log.hasHandlers():  # without one, logging itself writes to stderr
+        sys.stderr.write(f"radial: warning: {message}\n")

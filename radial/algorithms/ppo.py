@@ -1,0 +1,325 @@
+"""PPO, plain and robust: act, estimate advantages, and climb the objective, in one loop that reads downwards.
+
+What is climbed is an `Objective` (objectives/ppo.py); how it differs from the SA-PPO code is listed in docs/ppo.md.
+"""
+
+import math
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from radial.agents.agents import CategoricalAgent, GaussianAgent, agent_for
+from radial.agents.normalizer import RewardScale
+from radial.algorithms.config import encode
+from radial.algorithms.learner import Learner, Minibatch
+from radial.algorithms.run import Run, Stopped, derived_seed
+from radial.core import checks
+from radial.core.ball import Ball
+from radial.core.data import Attack, BadInput, EnvSpec, VecEnv
+from radial.core.schedules import Constant, Schedule
+from radial.envs.make import make_env
+from radial.losses.policy import gae
+from radial.objectives.ppo import Objective, Plain
+
+PPOAgent = GaussianAgent | CategoricalAgent
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """Everything that defines a training, except the seed. Defaults are those of the MuJoCo runs (FACTS §1.5)."""
+
+    env: EnvSpec
+    objective: Objective = field(default_factory=Plain)
+    total_steps: int = 4_096_000  # env steps
+    num_envs: int = 16
+    rollout: int = 2_048  # env steps per update, summed over envs
+    epochs: int = 10
+    minibatch: int = 64
+    policy_rate: float = 3e-4
+    value_rate: float = 2.5e-4
+    anneal: bool = True  # both rates fall linearly to 0
+    discount: float = 0.99
+    lam: float = 0.95
+    clip: float = 0.2
+    value_clip: float | None = None  # None: plain squared error
+    entropy: float = 0.0  # weight of the entropy bonus
+    max_grad_norm: float | None = None  # None: do not clip
+    initial_std: float = 1.0
+    max_std: float | None = None  # None: the standard deviation may grow without limit
+    hidden: tuple[int, ...] = (64, 64)
+    normalize_observations: bool = True
+    scale_rewards: bool = True
+    attack: str | None = None  # adversarial training: the attack under which rollouts are collected
+    attack_radius: Schedule = Constant(0.0)
+    attack_probability: float = 0.0  # of each step being attacked
+    compile: bool = True  # the training step to native code; False: slower, starts at once
+    checkpoint_every: int = 50  # updates; environments restart there, so that a resumed run is the same run
+
+    def __post_init__(self) -> None:
+        checks.whole(self, "total_steps", "num_envs", "rollout", "epochs", "minibatch", "checkpoint_every")
+        checks.positive(
+            self, "policy_rate", "value_rate", "initial_std", "clip", "value_clip", "max_grad_norm", "max_std"
+        )
+        checks.share(self, "discount", "lam", "attack_probability")
+        checks.not_negative(self, "entropy")
+        if self.rollout % self.num_envs:
+            raise BadInput(f"rollout must be a multiple of num_envs, got {self.rollout} and {self.num_envs}")
+        if not 2 <= self.minibatch <= self.rollout // 2:
+            raise BadInput(f"minibatch must lie in 2 … rollout/2 = {self.rollout // 2}, got {self.minibatch}")
+        if not self.hidden or any(width < 1 for width in self.hidden):
+            raise BadInput(f"hidden must be widths ≥ 1, got {self.hidden}")
+
+
+@dataclass(frozen=True, eq=False)
+class Rollout:
+    """What happened, with leading (T, N); `x` has one row more, so that x[1:] is where each step led.
+
+    Rows that are not `real` are resets (see `Step`): no action was taken there and nothing may be learned from them.
+    """
+
+    x: Tensor  # (T + 1, N, *obs)
+    action: Tensor
+    reward: Tensor
+    terminated: Tensor
+    ended: Tensor
+    real: Tensor
+
+
+def train(
+    config: PPOConfig,
+    seed: int,
+    *,
+    out: Path | None = None,
+    resume: bool = False,
+    attack: Attack | None = None,
+    device: str | torch.device = "cpu",
+    threads: int | None = None,
+    quiet: bool = False,
+) -> PPOAgent:
+    """Train an agent. With `out`, everything is logged and saved there and a stopped run can be resumed.
+
+    threads  of the simulator; torch's own are left alone. No result depends on it
+    attack   the object behind config.attack
+    """
+    if (attack is None) != (config.attack is None):
+        raise BadInput("attack must be given exactly when config.attack names one")
+    with Run.open(
+        out, {"seed": seed, **encode(config)}, resume=resume, total_steps=config.total_steps, quiet=quiet
+    ) as run:
+        agent, learner, scale, rng = _set_up(config, seed, torch.device(device))
+        step, update = 0, 0
+        scores = Scores(config.num_envs)
+        if run.restored is not None:
+            step, update = _restore(run, agent, learner, scale, scores, rng)
+        env: VecEnv | None = None
+        while step < config.total_steps:
+            if env is None:  # at the start and after each checkpoint, in interrupted and uninterrupted runs alike
+                env = make_env(config.env, config.num_envs, derived_seed(seed, "envs", step), threads=threads)
+                obs = env.reset()
+                agent.normalizer.update(obs)
+                scale.returns.zero_()
+                scores.forget()
+
+            # ------------------------------------------------------------------------------------------------- act
+            adversary = _Adversary(attack, config.attack_radius(step), config.attack_probability)
+            scaled = scale if config.scale_rewards else None
+            rollout, obs = collect(env, obs, agent, scaled, scores, config.rollout // config.num_envs, rng, adversary)
+            left = 1 - step / config.total_steps if config.anneal else 1.0  # of the learning rates
+            step += int(rollout.real.sum())
+            update += 1
+
+            # ----------------------------------------------------------------------------------------------- learn
+            at = config.objective.coefficients(step)
+            check_finite(rollout, step)
+            data = estimate(rollout, agent, config.discount, config.lam)
+            metrics = learner.learn(data, at, left, rng)
+
+            # ------------------------------------------------------------------------------------------ log, save
+            metrics |= scores.metrics() | {f"robust/{name}": value for name, value in at.items()}
+            run.log(step, metrics)
+            run.progress(step, **_shown(metrics))
+            if update % config.checkpoint_every == 0 or step >= config.total_steps or run.signal is not None:
+                env.close()
+                env = None
+                run.save(step, *_state(agent, learner, scale, scores, rng, step, update), score=scores.mean())
+            if run.signal is not None and step < config.total_steps:
+                raise Stopped(run.signal)
+    agent.normalizer.freeze()
+    return agent
+
+
+def collect(
+    env: VecEnv,
+    obs: Tensor,
+    agent: PPOAgent,
+    scale: RewardScale | None,
+    scores: "Scores",
+    steps: int,
+    rng: torch.Generator,
+    adversary: "_Adversary | None" = None,
+) -> tuple[Rollout, Tensor]:
+    """Act for `steps` steps in every env; the rollout, and the observations to go on from."""
+    rows: list[tuple[Tensor, ...]] = []
+    x = agent.prepare(obs)
+    for _ in range(steps):
+        if adversary is not None:
+            x = adversary(agent, x, rng)
+        with torch.no_grad():
+            action = agent.act(x, rng)
+        step = env.step(action.cpu())
+        scores.add(step.score, step.ended, step.real)
+        reward = step.reward if scale is None else scale(step.reward, step.ended, step.real)
+        rows.append((x, action, reward, step.terminated, step.ended, step.real))
+        obs = step.obs.to(x.device)
+        agent.normalizer.update(obs)
+        x = agent.prepare(obs)
+    xs, *columns = zip(*rows, strict=True)
+    return Rollout(torch.stack([*xs, x]), *[torch.stack(column).to(x.device) for column in columns]), obs
+
+
+def check_finite(rollout: Rollout, step: int) -> None:
+    """Stop before anything is learned from NaN or inf."""
+    for name in ("x", "action", "reward"):
+        if not bool(torch.isfinite(getattr(rollout, name)).all()):
+            raise FloatingPointError(f"{name} is not finite in the rollout that ends at step {step}")
+
+
+@torch.no_grad()
+def estimate(rollout: Rollout, agent: PPOAgent, discount: float, lam: float) -> Minibatch:
+    """Advantages and value targets of the real rows, flattened to (R, …)."""
+    steps, envs = rollout.reward.shape
+    value = agent.value(rollout.x.flatten(0, 1)).view(steps + 1, envs)
+    advantage = gae(rollout.reward, value[:-1], value[1:], rollout.terminated, rollout.ended, discount, lam)
+    real = rollout.real
+    x, action = rollout.x[:-1][real], rollout.action[real]
+    return Minibatch(
+        x=x,
+        action=action,
+        old_log_prob=agent.log_prob(x, action),
+        advantage=advantage[real],
+        target=(advantage + value[:-1])[real],
+        old_value=value[:-1][real],
+    )
+
+
+@dataclass(frozen=True)
+class _Adversary:
+    """Adversarial training: each row of a step is shown attacked with some probability (SA-PPO's baseline)."""
+
+    attack: Attack | None
+    radius: float
+    probability: float
+
+    def __call__(self, agent: PPOAgent, x: Tensor, rng: torch.Generator) -> Tensor:
+        if self.attack is None or self.radius == 0:
+            return x
+        ball = Ball(x, self.radius)
+        shown = ball.project(self.attack.perturb(agent, ball, rng))
+        chosen = torch.rand(x.shape[0], generator=rng, device=x.device) < self.probability
+        return torch.where(chosen.unsqueeze(-1), shown, x)
+
+
+class Scores:
+    """Returns of finished episodes, from the env's own reward."""
+
+    def __init__(self, num_envs: int, window: int = 100) -> None:
+        self.running = torch.zeros(num_envs, dtype=torch.float64)
+        self.length = torch.zeros(num_envs, dtype=torch.float64)
+        self.window = window
+        self.returns: list[float] = []  # of the last `window` episodes
+        self.lengths: list[float] = []
+
+    def forget(self) -> None:
+        """Drop the episodes under way."""
+        self.running.zero_()
+        self.length.zero_()
+
+    def add(self, score: Tensor, ended: Tensor, real: Tensor) -> None:
+        """Take in one step (N,)."""
+        self.running += score
+        self.length += real
+        if bool(ended.any()):
+            self.returns = (self.returns + self.running[ended].tolist())[-self.window :]
+            self.lengths = (self.lengths + self.length[ended].tolist())[-self.window :]
+        self.running[ended] = 0.0
+        self.length[ended] = 0.0
+
+    def mean(self) -> float | None:
+        """The mean return of the last episodes; None before the first has ended."""
+        return sum(self.returns) / len(self.returns) if self.returns else None
+
+    def metrics(self) -> dict[str, float]:
+        """Under CleanRL's names."""
+        mean = self.mean()
+        if mean is None:
+            return {}
+        return {
+            "charts/episodic_return": mean,
+            "charts/episodic_length": sum(self.lengths) / len(self.lengths),
+        }
+
+
+def _set_up(
+    config: PPOConfig, seed: int, device: torch.device
+) -> tuple[PPOAgent, Learner, RewardScale, torch.Generator]:
+    probe = make_env(config.env, 1, seed)
+    agent = agent_for(probe.observation_shape, probe.actions, config.hidden)
+    probe.close()
+    agent.initialize(torch.Generator().manual_seed(derived_seed(seed, "weights")))
+    if isinstance(agent, GaussianAgent):
+        torch.nn.init.constant_(agent.log_std, math.log(config.initial_std))
+    if not config.normalize_observations:
+        agent.normalizer.freeze()  # of nothing: the identity, cut to ±10
+    agent.to(device)
+    scale = RewardScale(config.num_envs, config.discount)
+    learner = Learner(
+        agent, config.objective, minibatch=config.minibatch, epochs=config.epochs, policy_rate=config.policy_rate,
+        value_rate=config.value_rate, clip=config.clip, value_clip=config.value_clip, entropy=config.entropy,
+        max_grad_norm=config.max_grad_norm, max_std=config.max_std, compile=config.compile,
+    )  # fmt: skip
+    rng = torch.Generator(device).manual_seed(derived_seed(seed, "actions"))
+    return agent, learner, scale, rng
+
+
+def _state(
+    agent: PPOAgent,
+    learner: Learner,
+    scale: RewardScale,
+    scores: Scores,
+    rng: torch.Generator,
+    step: int,
+    update: int,
+) -> tuple[dict[str, Tensor], dict[str, object]]:
+    """Everything a resumed run needs; the environments are rebuilt (see the loop)."""
+    tensors = {f"agent.{name}": tensor for name, tensor in agent.state_dict().items()}
+    tensors |= {f"adam.{name}": tensor for name, tensor in learner.moments._asdict().items()}
+    tensors |= {f"scale.{name}": tensor for name, tensor in scale.state_dict().items()}
+    tensors["rng"] = rng.get_state()
+    return tensors, {"step": step, "update": update, "returns": scores.returns, "lengths": scores.lengths}
+
+
+def _restore(
+    run: Run, agent: PPOAgent, learner: Learner, scale: RewardScale, scores: Scores, rng: torch.Generator
+) -> tuple[int, int]:
+    assert run.restored is not None
+    tensors, state = run.restored
+
+    def part(prefix: str) -> dict[str, Tensor]:
+        return {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+    agent.load_state_dict(part("agent."))
+    scale.load_state_dict(part("scale."))
+    learner.restore(part("adam."))
+    rng.set_state(tensors["rng"])
+    scores.returns, scores.lengths = list(state["returns"]), list(state["lengths"])
+    return int(state["step"]), int(state["update"])
+
+
+def _shown(metrics: dict[str, float]) -> dict[str, float]:
+    names = {
+        "return": "charts/episodic_return", "ε": "robust/radius", "κ": "robust/kappa",
+        "width": "robust/bound_width", "std": "charts/std",
+    }  # fmt: skip
+    return {short: metrics[name] for short, name in names.items() if name in metrics}

@@ -1,0 +1,108 @@
+"""How a run tells a person where it is: one live line on a terminal, a plain line now and then elsewhere, or nothing.
+
+What is worth telling is the training loop's business.
+"""
+
+import sys
+import time
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
+
+SECONDS_BETWEEN_LINES = 10.0
+SECONDS_BETWEEN_REFRESHES = 0.25
+
+
+class Reporter(Protocol):
+    """Who shows progress."""
+
+    def show(self, step: int, text: str) -> None:
+        """The run is at `step`; `text` says what else is known."""
+
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+
+
+class Silent:
+    """Says nothing."""
+
+    def show(self, step: int, text: str) -> None:  # noqa: D102
+        pass
+
+    def close(self) -> None:  # noqa: D102
+        pass
+
+
+class Lines:
+    """A plain line on stderr, at most one per `SECONDS_BETWEEN_LINES`, and the last one in any case."""
+
+    def __init__(self, total: int) -> None:
+        self.total, self.due, self.pending = total, 0.0, ""
+
+    def show(self, step: int, text: str) -> None:  # noqa: D102
+        self.pending = f"step {step:,}/{self.total:,}  {text}"
+        if time.monotonic() >= self.due:
+            self._write()
+            self.due = time.monotonic() + SECONDS_BETWEEN_LINES
+
+    def close(self) -> None:  # noqa: D102
+        if self.pending:
+            self._write()
+
+    def _write(self) -> None:
+        sys.stderr.write(f"{time.strftime('%H:%M:%S')}  {self.pending}\n")
+        sys.stderr.flush()
+        self.pending = ""
+
+
+class Terminal:
+    """One line that is rewritten, with a bar. Refreshed by the loop itself: no thread competes for the cores."""
+
+    def __init__(self, total: int, console: Console) -> None:
+        self.due = 0.0
+        self.bar = Progress(
+            BarColumn(bar_width=20),
+            TextColumn("{task.percentage:>5.1f} %  step {task.completed:,}"),
+            TextColumn("{task.fields[text]}", markup=False),
+            console=console,
+            auto_refresh=False,
+        )
+        self.task = self.bar.add_task("", total=total, text="")
+        self.bar.start()
+
+    def show(self, step: int, text: str) -> None:  # noqa: D102
+        self.bar.update(self.task, completed=step, text=text)
+        if time.monotonic() >= self.due:
+            self.bar.refresh()
+            self.due = time.monotonic() + SECONDS_BETWEEN_REFRESHES
+
+    def close(self) -> None:  # noqa: D102
+        self.bar.stop()  # refreshes once more and shows the cursor
+
+
+def reporter(total: int, quiet: bool) -> Reporter:
+    """What suits where stderr goes."""
+    console = Console(stderr=True)
+    if quiet:
+        return Silent()
+    return Terminal(total, console) if console.is_terminal else Lines(total)
+
+
+class Pace:
+    """Steps per second since the first step seen, and the time left."""
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self.first: tuple[int, float] | None = None
+
+    def text(self, step: int) -> str:
+        """Such as "1,234 steps/s  0:12:34 left"; nothing before there is something to measure."""
+        now = time.monotonic()
+        if self.first is None:
+            self.first = (step, now)
+        done, seconds = step - self.first[0], now - self.first[1]
+        if done <= 0 or seconds <= 0:
+            return ""
+        left = int(max(0, self.total - step) * seconds / done)
+        return f"{done / seconds:,.0f} steps/s  {left // 3600}:{left // 60 % 60:02d}:{left % 60:02d} left"
