@@ -1,0 +1,24 @@
+"""Who disturbs: attacks that move prepared observations inside a ball, each one small object.
+
+`ATTACKS` is the table, and joining it is joining the contract suite. The projection onto the ball is not here: the
+caller does it, so that no attack can cheat.
+"""
+
+from collections.abc import Callable
+
+from radial.attacks.compounding import Compounding
+from radial.attacks.gradient import MAD, PGD, Critic, NoAttack, RandomNoise
+from radial.attacks.sarsa import RobustSarsa
+from radial.core.data import Attack
+
+# An attack that must learn first has `fit(agent, env, seed) → Attack` in place of `perturb`; `evaluate` calls it.
+ATTACKS: dict[str, Callable[[], Attack | RobustSarsa | Compounding]] = {
+    "none": NoAttack,
+    "random": RandomNoise,
+    "critic": Critic,
+    "mad": MAD,
+    "rs": RobustSarsa,
+    "rs+mad": lambda: RobustSarsa(mad_ratio=0.5),
+    "compounding": Compounding,
+    "pgd": PGD,
+}

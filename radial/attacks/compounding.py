@@ -1,0 +1,141 @@
+"""The compounding attack of RADIAL's appendix: learn how the world moves, then bend the path it takes.
+
+`Compounding` is the recipe and learns a dynamics model; `CompoundingAttack` is what it has learned and attacks.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from radial.attacks.gradient import Memoryless, ascend_last, check_steps, one_step_away
+from radial.attacks.learning import (
+    Rollouts,
+    Transitions,
+    check_counts,
+    check_weights,
+    fresh_mlp,
+    minibatches,
+    opened,
+    policy,
+    size_of,
+)
+from radial.core.ball import Ball
+from radial.core.data import BadInput, EnvSpec, VecEnv
+from radial.core.search import Score
+
+
+class Dynamics(nn.Module):
+    """F(s, a) ≈ s_next in the agent's own units: an MLP for the change, in standard deviations of the change."""
+
+    mean: Tensor
+    std: Tensor
+
+    def __init__(self, network: nn.Module, change: Tensor) -> None:
+        super().__init__()
+        self.network = network
+        self.register_buffer("mean", change.mean(0))
+        self.register_buffer("std", change.std(0) + 1e-6)  # features that never move stay where they are
+
+    def forward(self, x: Tensor, action: Tensor) -> Tensor:
+        """(B, obs), (B, A) → (B, obs)."""
+        return x + self.mean + self.std * self.network(torch.cat([x, action], 1))
+
+
+@dataclass(frozen=True, eq=False)
+class CompoundingAttack(Memoryless):
+    """Ascent on how far one wrong look leads away within `horizon` steps of the learned world.
+
+    maximise ‖ŝ_n(δ) − ŝ_n(0)‖² over the ball, where ŝ_1(δ) = F(s, π(s + δ)) and ŝ_{k+1} = F(ŝ_k, π(ŝ_k))
+    (RADIAL, appendix "Compounding attack on MuJoCo", items 2 and 3: s_perturbed and s_target). The world starts from
+    the true s: only the agent's view of it is moved. The start is off the centre, where the objective is flat.
+    """
+
+    dynamics: nn.Module = field(repr=False)
+    horizon: int
+    steps: int
+    unexplained: float  # share of the held-out variance of the change that the model misses
+
+    def score(self, agent: Any, center: Tensor) -> Score:
+        """What is climbed, (B, *obs) → (B,)."""
+
+        def follow(view: Tensor) -> Tensor:
+            state = self.dynamics(center, policy(agent, view))
+            for _ in range(self.horizon - 1):
+                state = self.dynamics(state, policy(agent, state))
+            return state
+
+        with torch.no_grad():
+            target = follow(center)
+        return lambda x: (follow(x) - target).square().sum(-1)
+
+    def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
+        """The last iterate, (B, *obs)."""
+        start = one_step_away(ball, self.steps, rng)
+        return ascend_last(self.score(agent, ball.center), ball, self.steps, start)
+
+
+@dataclass(frozen=True)
+class Compounding:
+    """Fits the dynamics model to the agent's own play, half of it sampled, half as it acts when evaluated.
+
+    Sampled actions show what actions do; the others keep to the states that matter, which a policy with a wide
+    distribution would hardly reach.
+    """
+
+    horizon: int = 3  # n
+    steps: int = 10  # of the attack
+    samples: int = 16_384  # transitions in all
+    epochs: int = 200
+    batch: int = 512
+    learning_rate: float = 2e-3  # linearly to 0
+    hidden: int = 128
+    num_envs: int = 16
+
+    def __post_init__(self) -> None:
+        check_steps(self.steps)
+        check_counts(
+            horizon=self.horizon, epochs=self.epochs, batch=self.batch, hidden=self.hidden, num_envs=self.num_envs
+        )
+        check_weights(learning_rate=self.learning_rate)
+        if self.samples < 100:
+            raise BadInput(f"samples must be ≥ 100, got {self.samples}")
+
+    def fit(self, agent: Any, env: EnvSpec | VecEnv, seed: int) -> CompoundingAttack:
+        """Play, learn, return the attack. A VecEnv must be fresh, is used up, and stays open."""
+        rng = torch.Generator().manual_seed(seed)
+        with opened(env, self.num_envs, seed) as made:
+            rollouts = Rollouts(agent, made, rng, stochastic=True, discount=1.0)
+            sampled = rollouts.collect(self.samples // 2)
+            rollouts.stochastic = False
+            data = _join(sampled, rollouts.collect(self.samples - self.samples // 2))
+            size = made.observation_shape[0]
+            network = fresh_mlp([size + size_of(made.actions), self.hidden, self.hidden, size], rng)
+        data = data[torch.randperm(len(data), generator=rng)]
+        held_out = max(1, len(data) // 10)
+        train, test = data[torch.arange(held_out, len(data))], data[torch.arange(held_out)]
+        dynamics = Dynamics(network, train.next_x - train.x)
+        self._learn(dynamics, train, rng)
+        with torch.no_grad():
+            unexplained = round(float(self.loss(dynamics, test)), 4)
+        return CompoundingAttack(dynamics.requires_grad_(False), self.horizon, self.steps, unexplained)
+
+    def _learn(self, dynamics: Dynamics, data: Transitions, rng: torch.Generator) -> None:
+        optimizer = torch.optim.Adam(dynamics.parameters(), lr=self.learning_rate)
+        parts = max(1, len(data) // self.batch)
+        for epoch in range(self.epochs):
+            optimizer.param_groups[0]["lr"] = self.learning_rate * (1 - epoch / self.epochs)
+            for rows in minibatches(len(data), parts, rng):
+                loss = self.loss(dynamics, data[rows])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+
+    def loss(self, dynamics: Dynamics, batch: Transitions) -> Tensor:
+        """Mean squared error of the next state in standard deviations of its change, (): 1 explains nothing."""
+        return ((dynamics(batch.x, batch.action) - batch.next_x) / dynamics.std).square().mean()
+
+
+def _join(first: Transitions, second: Transitions) -> Transitions:
+    return Transitions(**{name: torch.cat([value, vars(second)[name]]) for name, value in vars(first).items()})

@@ -1,0 +1,196 @@
+"""Attacks that need nothing but the agent: random noise, and ascent on the critic, the action or the scores.
+
+Attacks that first learn a model of their own are in `sarsa` and `compounding`; the projection that makes an answer
+legal is the caller's.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from radial.core.ball import Ball
+from radial.core.data import BadInput, Discrete
+from radial.core.search import Score, pgd, steepest, with_restarts
+
+
+class Memoryless:
+    """What every attack shares that decides each step on its own."""
+
+    def reset(self, done: Tensor) -> None:
+        """Nothing is remembered, so nothing is forgotten."""
+
+
+@dataclass(frozen=True)
+class NoAttack(Memoryless):
+    """Shows what is there: an evaluation without an adversary."""
+
+    def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
+        """The centre, (B, *obs)."""
+        return ball.center
+
+
+@dataclass(frozen=True)
+class RandomNoise(Memoryless):
+    """Uniform in the ball: noise without an intention, which every attack has to beat."""
+
+    def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
+        """A point of the ball, (B, *obs)."""
+        return ball.sample(rng)
+
+
+@dataclass(frozen=True)
+class Critic(Memoryless):
+    """Descent on the agent's own value V(s′): shows a state the agent believes to be bad (Pattanaik et al. 2018)."""
+
+    steps: int = 10  # of radius/steps each, by the sign of the gradient
+
+    def __post_init__(self) -> None:
+        check_steps(self.steps)
+
+    def score(self, agent: Any, center: Tensor) -> Score:
+        """−V(x), (B, *obs) → (B,)."""
+        if not callable(getattr(agent, "value", None)):
+            raise BadInput(f"the critic attack needs an agent with a value function, got {type(agent).__name__}")
+        return lambda x: -agent.value(x)
+
+    def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
+        """The last iterate from a uniform start within one step of the centre, (B, *obs)."""
+        return ascend_last(self.score(agent, ball.center), ball, self.steps, near(ball, self.steps).sample(rng))
+
+
+@dataclass(frozen=True)
+class MAD(Memoryless):
+    """Maximal action difference (Zhang et al. 2020): noisy ascent on how far the policy moves.
+
+    D(s′) = Σ_j ((μ_j(s′) − μ_j(s))/σ̃_j)² for a Gaussian policy, KL(π(s) ‖ π(s′)) for a categorical one.
+    s′ ← Π(s′ + sign(∇D + n)·ε/steps) with n ~ N(0, 1)·√(2ε/steps)/(i + 2) at step i = 0, 1, …; the start is
+    s + sign(N(0, 1))·ε/steps, because D is flat at s itself. As in SA-PPO's evaluation, which knows Gaussian policies
+    only; against a categorical one n is left out, for it would drown the small divergences of a confident policy.
+    """
+
+    steps: int = 10
+    stochastic: bool = False  # the agent samples its actions: σ̃ = σ/mean(σ). Otherwise it plays the mean and σ̃ = 1
+
+    def __post_init__(self) -> None:
+        check_steps(self.steps)
+
+    def score(self, agent: Any, center: Tensor) -> Score:
+        """D(x), (B, *obs) → (B,)."""
+        if isinstance(agent.actions, Discrete):
+            return kl_from(agent, center)
+        std = agent.log_std.detach().exp() if self.stochastic else None
+        return distance_of_means(agent, center, None if std is None else std / std.mean())
+
+    def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
+        """The last iterate, (B, *obs)."""
+        score = self.score(agent, ball.center)
+        x = one_step_away(ball, self.steps, rng)
+        if isinstance(agent.actions, Discrete):
+            return ascend_last(score, ball, self.steps, x)
+        step = ball.budget() / self.steps
+        for i in range(self.steps):
+            noise = normal_like(x, rng) * (2 * step).sqrt() / (i + 2)
+            x = ball.project(x + step * steepest(gradient(score, x) + noise, ball))
+        return x
+
+
+@dataclass(frozen=True)
+class PGD(Memoryless):
+    """Projected gradient ascent (Madry et al. 2018), by default the protocol of RADIAL's Atari tables.
+
+    Against agents that choose among actions it climbs the cross-entropy of the clean choice, against Gaussian ones
+    the squared distance of the means. One run ends where it ends, as in the paper; of several the best point counts:
+    the first starts at the centre, then corners and uniform points take turns.
+    """
+
+    steps: int = 10
+    step_size: float = 0.1  # a share of the radius
+    restarts: int = 1  # runs in all
+    random_start: bool = False  # of a single run. Means are flat at the centre, so against them it always is random
+
+    def __post_init__(self) -> None:
+        check_steps(self.steps)
+        if not (math.isfinite(self.step_size) and self.step_size > 0):
+            raise BadInput(f"step_size must be finite and > 0, got {self.step_size}")
+        if self.restarts < 1:
+            raise BadInput(f"restarts must be ≥ 1, got {self.restarts}")
+
+    def score(self, agent: Any, center: Tensor) -> Score:
+        """Cross-entropy or squared distance at x, (B, *obs) → (B,)."""
+        if not isinstance(agent.actions, Discrete):
+            return distance_of_means(agent, center)
+        with torch.no_grad():
+            choice = agent.scores(center).argmax(-1)
+        return lambda x: F.cross_entropy(agent.scores(x), choice, reduction="none")
+
+    def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
+        """The last iterate of one run, or the best point of several, (B, *obs)."""
+        score = self.score(agent, ball.center)
+        if self.restarts > 1:
+            settings = {"restarts": self.restarts, "steps": self.steps}
+            return with_restarts(score, ball, rng, step_size=self.step_size, **settings)[0]
+        flat = not isinstance(agent.actions, Discrete)
+        start = ball.sample(rng) if self.random_start or flat else ball.center
+        return pgd(score, ball, steps=self.steps, step_size=self.step_size, start=start, keep_best=False)[0]
+
+
+# ---------------------------------------------------------------------------------------------------- what is climbed
+
+
+def distance_of_means(agent: Any, center: Tensor, scale: Tensor | None = None) -> Score:
+    """Σ_j ((μ_j(x) − μ_j(center))/scale_j)², (B, *obs) → (B,)."""
+    with torch.no_grad():
+        clean = agent.scores(center)
+
+    def score(x: Tensor) -> Tensor:
+        change = agent.scores(x) - clean
+        return (change if scale is None else change / scale).square().sum(-1)
+
+    return score
+
+
+def kl_from(agent: Any, center: Tensor) -> Score:
+    """KL(π(center) ‖ π(x)) of softmax policies, (B, *obs) → (B,)."""
+    with torch.no_grad():
+        clean = agent.scores(center).log_softmax(-1)
+    return lambda x: (clean.exp() * (clean - agent.scores(x).log_softmax(-1))).sum(-1)
+
+
+# ---------------------------------------------------------------------------------------------------------- the steps
+
+
+def check_steps(steps: int) -> None:
+    """Refuse a number of steps that cannot be meant."""
+    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
+        raise BadInput(f"steps must be a whole number ≥ 1, got {steps!r}")
+
+
+def ascend_last(score: Score, ball: Ball, steps: int, start: Tensor) -> Tensor:
+    """Where `steps` steps of radius/steps end: the attacks of the SA-PPO family keep the last iterate, (B, *obs)."""
+    return pgd(score, ball, steps=steps, step_size=1 / steps, start=start, keep_best=False)[0]
+
+
+def near(ball: Ball, steps: int) -> Ball:
+    """The ball of one step around the same centre."""
+    return Ball(ball.center, ball.radius / steps, ball.p, ball.low, ball.high)
+
+
+def one_step_away(ball: Ball, steps: int, rng: torch.Generator) -> Tensor:
+    """One step from the centre in a random direction, sign(N(0, 1))·ε/steps for p = ∞: off the flat spot, (B, *obs)."""
+    return ball.project(ball.center + ball.budget() / steps * steepest(normal_like(ball.center, rng), ball))
+
+
+def gradient(score: Score, x: Tensor) -> Tensor:
+    """∇ of each row's score at x, (B, *obs); leaves nothing on any parameter."""
+    with torch.enable_grad():
+        x = x.detach().requires_grad_(True)
+        return torch.autograd.grad(score(x).sum(), x)[0]
+
+
+def normal_like(x: Tensor, rng: torch.Generator) -> Tensor:
+    """N(0, 1) in the shape, dtype and place of x."""
+    return torch.randn(x.shape, generator=rng, dtype=x.dtype, device=x.device)

@@ -1,0 +1,151 @@
+"""What attacks that learn a model share: transitions of the agent's own play, actions as vectors, a fresh network.
+
+What is learned from these, and how it is turned against the agent, is in `sarsa` and `compounding`.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from radial.agents.networks import mlp
+from radial.agents.normalizer import RewardScale
+from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
+from radial.envs.make import make_env
+
+
+@dataclass(frozen=True, eq=False)
+class Transitions:
+    """n steps of the agent, each with its true successor; observations prepared, actions as vectors.
+
+    x, next_x            (n, *obs)
+    action, next_action  (n, A)  taken in x, and chosen in next_x
+    reward               (n,)  scaled by the standard deviation of the running return
+    terminated           (n,) bool  next_x has no future. A time limit is not an end: its successor counts
+    """
+
+    x: Tensor
+    action: Tensor
+    reward: Tensor
+    next_x: Tensor
+    next_action: Tensor
+    terminated: Tensor
+
+    def __len__(self) -> int:
+        return self.x.shape[0]
+
+    def __getitem__(self, index: Tensor) -> "Transitions":
+        """Some of the rows; a row carries its successor with it, so any order will do."""
+        return Transitions(**{name: value[index] for name, value in vars(self).items()})
+
+
+class Rollouts:
+    """An agent at play in a vector env, collected in pieces; the episodes go on from one piece to the next."""
+
+    def __init__(self, agent: Any, env: VecEnv, rng: torch.Generator, *, stochastic: bool, discount: float) -> None:
+        check_fit(agent, env)
+        self.agent, self.env, self.rng = agent, env, rng
+        self.stochastic = stochastic
+        self.scale = RewardScale(env.num_envs, discount)
+        self.x = agent.prepare(env.reset())
+        self.action = self._act(self.x)
+
+    @torch.no_grad()
+    def _act(self, x: Tensor) -> Tensor:
+        return self.agent.act(x, self.rng if self.stochastic else None)
+
+    @torch.no_grad()
+    def collect(self, samples: int) -> Transitions:
+        """The next `samples` transitions; resets are none."""
+        pieces: list[dict[str, Tensor]] = []
+        count = 0
+        while count < samples:
+            step = self.env.step(self.action)
+            next_x = self.agent.prepare(step.obs)
+            # Also where an episode ended: the env ignores that action, but after a time limit it is the successor's.
+            next_action = self._act(next_x)
+            rows = {
+                "x": self.x,
+                "action": as_vector(self.agent.actions, self.action),
+                "reward": self.scale(step.reward, step.ended, step.real),
+                "next_x": next_x,
+                "next_action": as_vector(self.agent.actions, next_action),
+                "terminated": step.terminated,
+            }
+            pieces.append({name: value[step.real] for name, value in rows.items()})
+            count += int(step.real.sum())
+            self.x, self.action = next_x, next_action
+        return Transitions(**{name: torch.cat([piece[name] for piece in pieces])[:samples] for name in pieces[0]})
+
+
+@contextmanager
+def opened(env: EnvSpec | VecEnv, num_envs: int, seed: int) -> Iterator[VecEnv]:
+    """An env of our own made from its spec and closed again, or a fresh one of the caller's, left open."""
+    if not isinstance(env, EnvSpec):
+        yield env
+        return
+    made = make_env(env, num_envs, seed)
+    try:
+        yield made
+    finally:
+        made.close()
+
+
+def check_fit(agent: Any, env: VecEnv) -> None:
+    """Refuse an agent whose spaces are not the env's."""
+    if (agent.observation_shape, agent.actions) != (env.observation_shape, env.actions):
+        raise BadInput(
+            f"agent must fit the env: it has {agent.observation_shape} → {agent.actions}, "
+            f"{env.spec} has {env.observation_shape} → {env.actions}"
+        )
+
+
+def as_vector(actions: Discrete | Continuous, action: Tensor) -> Tensor:
+    """Actions as a network takes them: vectors as they are, choices as one-hot rows, (B, A) float32."""
+    return F.one_hot(action, actions.n).float() if isinstance(actions, Discrete) else action.float()
+
+
+def policy(agent: Any, x: Tensor) -> Tensor:
+    """What the agent does in x as a differentiable vector: its mean action, or its action probabilities, (B, A)."""
+    scores = agent.scores(x)
+    return scores.softmax(-1) if isinstance(agent.actions, Discrete) else scores
+
+
+def size_of(actions: Discrete | Continuous) -> int:
+    """The length of an action as a vector."""
+    return actions.n if isinstance(actions, Discrete) else actions.size
+
+
+def fresh_mlp(sizes: Sequence[int], rng: torch.Generator) -> nn.Sequential:
+    """A tanh MLP with orthogonal weights drawn from `rng`, gain √2 inside and 1 at the output, zero biases."""
+    with torch.random.fork_rng(devices=[]):  # nn.Linear draws its first weights from the global generator
+        network = mlp(sizes)
+    layers = [layer for layer in network if isinstance(layer, nn.Linear)]
+    for layer in layers:
+        nn.init.orthogonal_(layer.weight, 1.0 if layer is layers[-1] else math.sqrt(2), generator=rng)
+        nn.init.zeros_(layer.bias)
+    return network
+
+
+def minibatches(count: int, parts: int, rng: torch.Generator) -> Iterator[Tensor]:
+    """The numbers 0 … count − 1 in random order, cut into `parts` pieces."""
+    yield from torch.randperm(count, generator=rng).tensor_split(parts)
+
+
+def check_counts(**counts: int) -> None:
+    """Refuse numbers that cannot be counts."""
+    for name, value in counts.items():
+        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+            raise BadInput(f"{name} must be a whole number ≥ 1, got {value!r}")
+
+
+def check_weights(**weights: float) -> None:
+    """Refuse numbers that cannot be radii, rates or weights."""
+    for name, value in weights.items():
+        if not (math.isfinite(value) and value >= 0):
+            raise BadInput(f"{name} must be finite and ≥ 0, got {value}")

@@ -1,0 +1,113 @@
+"""A world whose every step is known: what is collected from it must be exactly what happened."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from radial.agents.agents import CategoricalAgent, GaussianAgent
+from radial.attacks.learning import Rollouts, as_vector, fresh_mlp, minibatches, opened, policy
+from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, Step
+
+A = torch.tensor([[0.9, 0.2], [-0.1, 0.8]])
+B = torch.tensor([[0.5, 0.0, 0.1], [0.0, 0.3, -0.2]])
+
+
+class LinearWorld:
+    """s ← A·s + B·a with reward s_0; every episode is cut after `limit` steps, or ends there if `terminal`.
+
+    A choice k among three counts as the k-th unit vector.
+    """
+
+    observation_shape = (2,)
+    spec = EnvSpec("test", "LinearWorld")
+    engine = {"backend": "test"}
+
+    def __init__(
+        self, num_envs: int, seed: int = 0, limit: int = 7, discrete: bool = False, terminal: bool = False
+    ) -> None:
+        self.num_envs, self.limit, self.terminal = num_envs, limit, terminal
+        self.actions: Discrete | Continuous = Discrete(3) if discrete else Continuous(3)
+        self.rng = torch.Generator().manual_seed(seed)
+        self.closed = False
+
+    def _fresh(self) -> Tensor:
+        return torch.randn(self.num_envs, 2, generator=self.rng)
+
+    def reset(self) -> Tensor:
+        self.state = self._fresh()
+        self.clock = torch.arange(self.num_envs) % self.limit  # so that the ends do not fall together
+        self.ended = torch.zeros(self.num_envs, dtype=torch.bool)
+        return self.state
+
+    def step(self, action: Tensor) -> Step:
+        real = ~self.ended
+        moved = self.state @ A.T + as_vector(self.actions, action) @ B.T
+        reward = torch.where(real, self.state[:, 0], 0.0)
+        self.state = torch.where(real.unsqueeze(1), moved, self._fresh())
+        self.clock = torch.where(real, self.clock + 1, 0)
+        self.ended = self.clock >= self.limit
+        never = torch.zeros_like(self.ended)
+        ends = (self.ended, never) if self.terminal else (never, self.ended)
+        return Step(self.state, reward, reward, ends[0], ends[1], real)
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def random_agent(discrete: bool, seed: int = 0) -> GaussianAgent | CategoricalAgent:
+    """Random weights large enough that the agent does something."""
+    agent: GaussianAgent | CategoricalAgent = CategoricalAgent((2,), 3) if discrete else GaussianAgent((2,), 3)
+    agent.initialize(torch.Generator().manual_seed(seed))
+    with torch.no_grad():
+        agent.network[-1].weight *= 100  # type: ignore[index, operator]
+    return agent
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_row_carries_its_true_successor_in_any_order(discrete: bool, terminal: bool) -> None:
+    rng = torch.Generator().manual_seed(0)
+    world = LinearWorld(4, discrete=discrete, terminal=terminal)
+    rollouts = Rollouts(random_agent(discrete), world, rng, stochastic=True, discount=0.99)
+    data = rollouts.collect(101)
+    assert len(data) == 101
+    for rows in minibatches(101, 5, rng):
+        batch = data[rows]
+        # The agent's normaliser has seen nothing, so prepared observations are the states (up to its 1e-8).
+        assert torch.allclose(batch.next_x, batch.x @ A.T + batch.action @ B.T, atol=1e-5)
+        assert batch.reward.isfinite().all()
+    assert bool(data.terminated.any()) == terminal
+
+
+def test_without_sampling_the_next_action_is_what_the_agent_does_next() -> None:
+    agent = random_agent(discrete=False)
+    data = Rollouts(agent, LinearWorld(3), torch.Generator(), stochastic=False, discount=0.99).collect(50)
+    assert torch.allclose(data.next_action, agent.act(data.next_x), atol=1e-6)
+
+
+def test_an_agent_must_fit_the_world() -> None:
+    with pytest.raises(BadInput, match="agent must fit the env"):
+        Rollouts(random_agent(True), LinearWorld(3), torch.Generator(), stochastic=False, discount=0.99)
+
+
+def test_a_world_of_the_caller_stays_open_and_one_of_ours_does_not() -> None:
+    world = LinearWorld(2)
+    with opened(world, 99, 0) as same:
+        assert same is world
+    assert not world.closed
+    with opened(EnvSpec("classic", "CartPole-v1"), 2, 0) as ours:
+        assert ours.num_envs == 2
+    with pytest.raises(RuntimeError, match="closed"):
+        ours.reset()
+
+
+def test_choices_are_unit_vectors_and_policies_are_probabilities() -> None:
+    assert as_vector(Discrete(3), torch.tensor([2])).tolist() == [[0.0, 0.0, 1.0]]
+    assert policy(random_agent(True), torch.ones(2, 2)).sum(1).tolist() == pytest.approx([1.0, 1.0])
+
+
+def test_a_fresh_network_comes_from_its_generator_alone() -> None:
+    before = torch.get_rng_state()
+    one, two = (fresh_mlp([3, 8, 1], torch.Generator().manual_seed(1)) for _ in range(2))
+    assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
+    assert torch.equal(before, torch.get_rng_state())

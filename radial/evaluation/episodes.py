@@ -1,0 +1,255 @@
+"""The one loop, `play`, and its use with an adversary in between, `evaluate`.
+
+Whatever an attack proposes is projected onto the ball here, so an attack with a bug is weak and never illegal; how it
+came to its proposal is not known here.
+"""
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from radial.core.ball import NORMS, Ball
+from radial.core.data import Agent, Attack, BadInput, EnvSpec, VecEnv
+from radial.envs.make import make_env, spec_for
+from radial.evaluation import statistics
+
+Progress = Callable[[int], None]  # called with the number of finished episodes
+
+
+@runtime_checkable
+class Fittable(Protocol):
+    """An attack that must learn before it can perturb."""
+
+    def fit(self, agent: Any, env: EnvSpec, seed: int) -> Attack:
+        """Play in envs of its own, learn, and return what attacks."""
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What there is to decide on in N environments.
+
+    obs     (N, *obs)  as the env gave them
+    first   (N,) bool  the first observation of an episode
+    counts  (N,) bool  False: the env will ignore the action, or has played all its episodes
+    """
+
+    obs: Tensor
+    first: Tensor
+    counts: Tensor
+
+
+@dataclass(frozen=True)
+class Episodes:
+    """Finished episodes: all first ones of the envs in order, then all second ones, and so on."""
+
+    returns: tuple[float, ...]  # of `Step.score`
+    lengths: tuple[int, ...]
+
+
+def play(env: VecEnv, choose: Callable[[View], Tensor], episodes: int, *, progress: Progress | None = None) -> Episodes:
+    """Play a number of episodes in a fresh vector env, none favoured for being short.
+
+    env i of N plays ⌊episodes/N⌋ of them, and one more if i < episodes mod N; whatever an env plays beyond that while
+    it waits for the others is ignored. Counting the first to finish instead would prefer short episodes.
+
+    choose  View → actions (N,) or (N, D)
+    """
+    check_whole("episodes", episodes, 1)
+    quota = torch.tensor([episodes // env.num_envs + (i < episodes % env.num_envs) for i in range(env.num_envs)])
+    played, length = torch.zeros_like(quota), torch.zeros_like(quota)
+    total = torch.zeros(env.num_envs, dtype=torch.float64)
+    due = torch.zeros(env.num_envs, dtype=torch.bool)  # a reset comes next
+    finished: list[tuple[int, int, float, int]] = []
+    obs, first = env.reset(), torch.ones(env.num_envs, dtype=torch.bool)
+    while len(finished) < episodes:
+        step = env.step(choose(View(obs, first, ~due & (played < quota))))
+        total += torch.where(step.real, step.score.double(), 0.0)
+        length += step.real
+        due = step.ended & step.real
+        over = due & (played < quota)
+        for i in over.nonzero().flatten().tolist():
+            finished.append((int(played[i]), i, float(total[i]), int(length[i])))
+        played += over
+        total[due], length[due] = 0.0, 0
+        obs, first = step.obs, ~step.real
+        if progress is not None and bool(over.any()):
+            progress(len(finished))
+    finished.sort()
+    return Episodes(tuple(episode[2] for episode in finished), tuple(episode[3] for episode in finished))
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What an agent scored, and everything needed to score it again."""
+
+    agent: str
+    env: str
+    engine: Mapping[str, str]
+    attack: str
+    radius: float  # in network units
+    p: float
+    seed: int
+    num_envs: int
+    stochastic: bool
+    episodes: int
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+    wall_seconds: float  # the whole call, learning of the attack included
+
+    @property
+    def mean(self) -> float:
+        """Mean return."""
+        return statistics.mean(self.returns)
+
+    @property
+    def sem(self) -> float:
+        """Standard error of the mean, as the paper prints it."""
+        return statistics.sem(self.returns)
+
+    @property
+    def iqm(self) -> float:
+        """Interquartile mean."""
+        return statistics.iqm(self.returns)
+
+    @property
+    def iqm_ci95(self) -> tuple[float, float]:
+        """95 % bootstrap interval of the interquartile mean; always the same for the same returns."""
+        return statistics.iqm_ci95([self.returns])
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values that `json` can write; an infinite p is the string "inf", because JSON has no infinity."""
+        facts = asdict(replace(self, engine=dict(self.engine)))
+        facts |= {"returns": list(self.returns), "lengths": list(self.lengths)}
+        facts |= {"mean": self.mean, "sem": self.sem, "iqm": self.iqm, "iqm_ci95": list(self.iqm_ci95)}
+        return facts | {"p": "inf" if math.isinf(self.p) else self.p}
+
+    def __str__(self) -> str:
+        return f"{self.mean:.1f} ± {self.sem:.1f} ({self.episodes} episodes, {self.attack} at {self.radius:g})"
+
+
+def evaluate(
+    agent: Agent,
+    env: EnvSpec | VecEnv | str,
+    attack: Attack | Fittable | None = None,
+    radius: float = 0.0,
+    episodes: int = 50,
+    seed: int = 0,
+    *,
+    num_envs: int = 50,
+    stochastic: bool = False,
+    p: float = math.inf,
+    name: str | None = None,
+    progress: Progress | None = None,
+) -> Evaluation:
+    """Play episodes in which the agent sees Π(attack(x)) instead of x, Π the projection onto the ball around x.
+
+    env         an id, a spec, or a fresh VecEnv (used up, left open). MuJoCo is Gymnasium's own unless the spec names
+                a backend: scores are compared with those of others
+    attack      None: none. One with `fit` learns first, in envs of its own
+    radius, p   of the ball, in network units
+    seed        everything random follows from it
+    num_envs    at most; changes which random numbers fall where and nothing else
+    stochastic  sample the agent's actions instead of taking the best one
+    name        of the agent, for the record
+    """
+    check_radius(radius, p)
+    check_whole("episodes", episodes, 1)
+    check_whole("seed", seed, 0)
+    check_whole("num_envs", num_envs, 1)
+    begun = time.perf_counter()
+    env_seed, fit_seed, attack_seed, policy_seed = (
+        int(word) for word in np.random.SeedSequence(seed).generate_state(4)
+    )
+    spec = spec_of(env)
+    world = make_env(spec, min(num_envs, episodes), env_seed) if isinstance(env, EnvSpec | str) else env
+    try:
+        check_spaces(agent, world)
+        adversary = attack.fit(agent, spec, fit_seed) if isinstance(attack, Fittable) else attack
+        rng = torch.Generator().manual_seed(policy_seed) if stochastic else None
+        choose = attacked(agent, adversary, radius, p, torch.Generator().manual_seed(attack_seed), rng)
+        played = play(world, choose, episodes, progress=progress)
+        return Evaluation(
+            agent=name or _name(agent),
+            env=str(spec),
+            engine=world.engine,
+            attack="none" if adversary is None else repr(adversary),
+            radius=float(radius),
+            p=float(p),
+            seed=seed,
+            num_envs=world.num_envs,
+            stochastic=stochastic,
+            episodes=episodes,
+            returns=played.returns,
+            lengths=played.lengths,
+            wall_seconds=time.perf_counter() - begun,
+        )
+    finally:
+        if world is not env:
+            world.close()
+
+
+def attacked(
+    agent: Agent,
+    attack: Attack | None,
+    radius: float,
+    p: float,
+    attack_rng: torch.Generator,
+    policy_rng: torch.Generator | None = None,
+) -> Callable[[View], Tensor]:
+    """How an agent chooses when an attack stands between it and the world; for `play`."""
+
+    @torch.no_grad()
+    def choose(view: View) -> Tensor:
+        x = agent.prepare(view.obs)
+        if attack is not None:
+            ball = Ball(x, radius, p)
+            attack.reset(view.first)
+            proposal = attack.perturb(agent, ball, attack_rng).detach()
+            if not bool(torch.isfinite(proposal).all()):
+                raise BadInput(f"attack must return finite observations, {attack!r} gave NaN or inf")
+            x = ball.project(proposal)
+        return agent.act(x, policy_rng)
+
+    return choose
+
+
+def spec_of(env: EnvSpec | VecEnv | str) -> EnvSpec:
+    """The spec that is evaluated: MuJoCo on Gymnasium's own envs unless a backend is named."""
+    if not isinstance(env, EnvSpec | str):
+        return env.spec  # a VecEnv is what it is
+    spec = spec_for(env) if isinstance(env, str) else env
+    if spec.suite == "mujoco" and "backend" not in spec.options:
+        return replace(spec, options={**spec.options, "backend": "gymnasium"})
+    return spec
+
+
+def check_spaces(agent: Agent, env: VecEnv) -> None:
+    """Refuse an agent whose spaces are known and are not the env's."""
+    for field in ("observation_shape", "actions"):
+        own, given = getattr(agent, field, None), getattr(env, field)
+        if own is not None and own != given:
+            raise BadInput(f"agent must fit the env: its {field} is {own}, that of {env.spec} is {given}")
+
+
+def check_radius(radius: float, p: float) -> None:
+    """Refuse what is no radius or no norm."""
+    if isinstance(radius, bool) or not isinstance(radius, int | float) or not (0 <= radius < math.inf):
+        raise BadInput(f"radius must be a finite number ≥ 0, got {radius!r}")
+    if p not in NORMS:
+        raise BadInput(f"p must be 1, 2 or inf, got {p!r}")
+
+
+def check_whole(name: str, value: int, least: int) -> None:
+    """Refuse what is no whole number of at least `least`."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        raise BadInput(f"{name} must be a whole number ≥ {least}, got {value!r}")
+
+
+def _name(agent: Agent) -> str:
+    return getattr(getattr(agent, "card", None), "source", None) or type(agent).__name__

@@ -1,0 +1,58 @@
+"""The papers' own agents, read from their files and scored by our protocol: the numbers must be theirs.
+
+Measured once on EnvPool's Hopper-v4, 50 episodes (mean ± standard error); a seed of ours may differ by chance only.
+"""
+
+import importlib.util
+import math
+from pathlib import Path
+
+import pytest
+
+from radial.agents.checkpoints import load
+from radial.attacks import ATTACKS
+from radial.core.data import EnvSpec
+from radial.evaluation.episodes import evaluate
+
+MODELS = Path(__file__).parents[3] / "shared" / "models"
+HOPPER = EnvSpec("mujoco", "Hopper-v4", {"backend": "envpool"})
+
+pytestmark = [
+    pytest.mark.skipif(not MODELS.is_dir(), reason=f"the published agents are not at {MODELS}"),
+    pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="pip install 'radial-rl[envpool]'"),
+]
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("attack", "radius", "mean", "sem"),
+    [("none", 0.0, 3497.0, 52.0), ("mad", 0.075, 3042.0, 107.0)],  # the README beside the file
+)
+def test_radials_own_hopper(attack: str, radius: float, mean: float, sem: float) -> None:
+    found = evaluate(load(MODELS / "radial" / "hopper.model"), HOPPER, ATTACKS[attack](), radius, episodes=50)
+    assert abs(found.mean - mean) < 3 * math.hypot(sem, found.sem), str(found)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(
+    ("file", "nominal", "worst"),
+    [  # FACTS §6.1 gives nominal scores of five episodes: 1881, 3425, 3497
+        ("ppo-hopper-median", (1700.0, 2400.0), 1800.0),
+        ("sappo-convex-hopper-median", (3200.0, 3700.0), 3000.0),
+        ("sappo-sgld-hopper-median", (3300.0, 3750.0), 3300.0),
+    ],
+)
+def test_sa_ppos_median_hoppers(file: str, nominal: tuple[float, float], worst: float) -> None:
+    agent = load(MODELS / "sa_ppo" / f"{file}.model")
+    clean = evaluate(agent, HOPPER, episodes=50)
+    assert nominal[0] < clean.mean < nominal[1], str(clean)
+    under = evaluate(agent, HOPPER, ATTACKS["mad"](), 0.075, episodes=50)
+    assert under.mean < worst, str(under)
+
+
+def test_the_plain_agent_falls_under_a_strong_attack() -> None:
+    agent = load(MODELS / "sa_ppo" / "ppo-hopper-median.model")
+    clean = evaluate(agent, HOPPER, episodes=5)
+    under = evaluate(agent, HOPPER, ATTACKS["mad"](), 0.15, episodes=5)
+    assert clean.mean > 1400
+    assert under.mean < 0.75 * clean.mean

@@ -1,0 +1,70 @@
+"""What a list of returns says: mean, standard error, interquartile mean and its bootstrap interval.
+
+Plain functions of numbers; how the returns came about is not known here.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
+
+from radial.core.data import BadInput
+
+
+def mean(returns: Sequence[float]) -> float:
+    """Σx/n."""
+    return float(_tensor(returns).mean())
+
+
+def sem(returns: Sequence[float]) -> float:
+    """Standard error of the mean as the paper prints it: the population's standard deviation over √n."""
+    values = _tensor(returns)
+    return float(values.std(correction=0)) / math.sqrt(len(values))
+
+
+def iqm(returns: Sequence[float]) -> float:
+    """Interquartile mean: without the ⌊n/4⌋ lowest and the ⌊n/4⌋ highest (Agarwal et al. 2021)."""
+    return float(_iqm_rows(_tensor(returns)))
+
+
+def iqm_ci95(strata: Sequence[Sequence[float]], *, resamples: int = 2000, seed: int = 0) -> tuple[float, float]:
+    """A 95 % percentile interval of the interquartile mean of all returns, by stratified bootstrap.
+
+    strata  groups that are resampled each within itself: one list of returns per trained agent, or a single one
+    """
+    return bootstrap_ci(strata, _iqm_rows, resamples=resamples, seed=seed)
+
+
+def bootstrap_ci(
+    strata: Sequence[Sequence[float]],
+    statistic: Callable[[Tensor], Tensor],
+    *,
+    level: float = 0.95,
+    resamples: int = 2000,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """The percentile interval of a statistic (…, n) → (…) when each stratum is drawn again with replacement."""
+    if not strata:
+        raise BadInput("strata must hold at least one list of returns")
+    rng = torch.Generator().manual_seed(seed)
+    drawn = []
+    for returns in strata:
+        values = _tensor(returns)
+        drawn.append(values[torch.randint(len(values), (resamples, len(values)), generator=rng)])
+    found = statistic(torch.cat(drawn, dim=1))
+    tail = (1 - level) / 2
+    low, high = torch.quantile(found, torch.tensor([tail, 1 - tail], dtype=found.dtype)).tolist()
+    return low, high
+
+
+def _iqm_rows(values: Tensor) -> Tensor:
+    cut = values.shape[-1] // 4
+    return values.sort(-1).values[..., cut : values.shape[-1] - cut].mean(-1)
+
+
+def _tensor(returns: Sequence[float]) -> Tensor:
+    values = torch.tensor(list(returns), dtype=torch.float64)
+    if not len(values) or not bool(torch.isfinite(values).all()):
+        raise BadInput("returns must be at least one number, all finite")
+    return values
