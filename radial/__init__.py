@@ -2,36 +2,44 @@
 
 import radial as rr
 
+agent = rr.train(rr.recipe("cartpole-radial-ppo").config, seed=0)
+print(rr.evaluate(agent, "CartPole-v1", rr.MAD(), radius=0.2, episodes=20))
+
 ball = rr.Ball(observations, radius=1 / 255, low=0.0, high=1.0)
 bounds = rr.crown_ibp(network, ball)
 verdicts = rr.certify_action(network, ball)
 """
 
+from radial.agents.agents import CategoricalAgent, GaussianAgent
+from radial.agents.checkpoints import load, save
+from radial.algorithms.ppo import PPOConfig
+from radial.attacks import (
+    ATTACKS,
+    MAD,
+    PGD,
+    Compounding,
+    Critic,
+    NoAttack,
+    RandomNoise,
+    RobustSarsa,
+)
 from radial.bounds.certify import certify_action
 from radial.bounds.layers import UnsupportedLayer
 from radial.bounds.methods import METHODS, best_of, crown, crown_ibp, ibp, mixed, sound
 from radial.core.ball import Ball
-from radial.core.data import BadInput, Bounds, Verdict
+from radial.core.data import BadInput, Bounds, EnvSpec, Step, Verdict
 from radial.core.schedules import Constant, Exponential, Linear, Smoothed
+from radial.envs.make import SUITES, make_env
+from radial.evaluation.episodes import Evaluation, evaluate
+from radial.objectives import ppo
+from radial.recipes.recipe import RECIPES, recipe
+from radial.recipes.training import train
 from radial.version import __version__
 
 __all__ = [
-    "METHODS",
-    "BadInput",
-    "Ball",
-    "Bounds",
-    "Constant",
-    "Exponential",
-    "Linear",
-    "Smoothed",
-    "UnsupportedLayer",
-    "Verdict",
-    "__version__",
-    "best_of",
-    "certify_action",
-    "crown",
-    "crown_ibp",
-    "ibp",
-    "mixed",
-    "sound",
-]
+    "ATTACKS", "MAD", "METHODS", "PGD", "RECIPES", "SUITES", "BadInput", "Ball", "Bounds", "CategoricalAgent",
+    "Compounding", "Constant", "Critic", "EnvSpec", "Evaluation", "Exponential", "GaussianAgent", "Linear", "NoAttack",
+    "PPOConfig", "RandomNoise", "RobustSarsa", "Smoothed", "Step", "UnsupportedLayer", "Verdict", "__version__",
+    "best_of", "certify_action", "crown", "crown_ibp", "evaluate", "ibp", "load", "make_env", "mixed", "ppo", "recipe",
+    "save", "sound", "train",
+]  # fmt: skip

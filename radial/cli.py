@@ -10,11 +10,25 @@ from rich.console import Console
 from rich.table import Table
 from tyro.extras import SubcommandApp
 
+from radial.commands.evaluate import evaluate
+from radial.commands.recipes import recipes
+from radial.commands.reproduce import reproduce
+from radial.commands.train import train
+from radial.commands.zoo import list_zoo
+from radial.commands.zoo_add import add_zoo
 from radial.core.data import BadInput
 from radial.version import __version__
 
 app = SubcommandApp()
 bench = SubcommandApp()
+zoo = SubcommandApp()
+app.command(train)
+app.command(evaluate)
+app.command(reproduce)
+app.command(recipes)
+app.command(zoo, name="zoo", help="the trained agents that come with the repository")
+zoo.command(name="list")(list_zoo)
+zoo.command(name="add")(add_zoo)
 app.command(bench, name="bench", help="measure speed and memory on this machine, as ratios in one run")
 
 
@@ -100,7 +114,14 @@ def dumps(value: object) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Entry point of the `radial` command; bad input ends with one line and exit code 2."""
+    """Entry point of the `radial` command.
+
+    Bad input ends with one line and exit code 2; a fault on the way with one line and 1; a signal, once everything is
+    saved, with 130 or 143.
+    """
+    from radial.algorithms.run import DiskFull, Stopped
+    from radial.envs.checks import EnvFault
+
     try:
         app.cli(
             prog="radial",
@@ -109,8 +130,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
             config=(tyro.conf.FlagCreatePairsOff,),
         )
     except BadInput as error:
-        print(f"radial: {error}", file=sys.stderr)
-        sys.exit(2)
+        _end(error, 2)
+    except Stopped as stopped:
+        _end(stopped, stopped.code)
+    except (EnvFault, FloatingPointError, DiskFull) as error:
+        _end(error, 1)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _end(error: Exception, code: int) -> None:
+    print("radial: " + " ".join(str(error).split()), file=sys.stderr)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

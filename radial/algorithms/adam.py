@@ -43,7 +43,7 @@ class Flat:
         self.shapes = {name: tensor.shape for name, tensor in named}
 
     def join(self, named: dict[str, Tensor]) -> Tensor:
-        """The vector (P,)."""
+        """The vector (P,), without gradient."""
         return torch.cat([named[name].detach().flatten() for name in self.shapes])
 
     def split(self, vector: Tensor) -> dict[str, Tensor]:

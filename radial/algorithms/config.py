@@ -48,7 +48,7 @@ def decode(kind: type, table: Mapping[str, Any], where: str = "config") -> Any:
 def _typed(hint: Any, value: Any, where: str) -> Any:
     """The value, if it is of the kind that is hinted at; tables must name a dataclass that belongs there."""
     options = _options(hint)
-    tables = {option.__name__: option for option in options if dataclasses.is_dataclass(option)}
+    tables: dict[str, type] = {option.__name__: option for option in options if hasattr(option, "__dataclass_fields__")}
     if isinstance(value, Mapping) and "type" in value and tables:
         if not isinstance(value["type"], str) or value["type"] not in tables:
             raise BadInput(f"{where}.type must be one of {', '.join(tables)}, got {value['type']!r}")

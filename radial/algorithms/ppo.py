@@ -13,7 +13,7 @@ from torch import Tensor
 from radial.agents.agents import CategoricalAgent, GaussianAgent, agent_for
 from radial.agents.normalizer import RewardScale
 from radial.algorithms.config import encode
-from radial.algorithms.learner import Learner, Minibatch
+from radial.algorithms.learner import Learner, Limits, Minibatch
 from radial.algorithms.run import Run, Stopped, derived_seed
 from radial.core import checks
 from radial.core.ball import Ball
@@ -108,7 +108,7 @@ def train(
     with Run.open(
         out, {"seed": seed, **encode(config)}, resume=resume, total_steps=config.total_steps, quiet=quiet
     ) as run:
-        agent, learner, scale, rng = _set_up(config, seed, torch.device(device))
+        agent, learner, scale, rng = set_up(config, seed, torch.device(device))
         step, update = 0, 0
         scores = Scores(config.num_envs)
         if run.restored is not None:
@@ -131,13 +131,13 @@ def train(
             update += 1
 
             # ----------------------------------------------------------------------------------------------- learn
-            at = config.objective.coefficients(step)
             check_finite(rollout, step)
             data = estimate(rollout, agent, config.discount, config.lam)
-            metrics = learner.learn(data, at, left, rng)
+            metrics = learner.learn(data, step, left, rng)
 
             # ------------------------------------------------------------------------------------------ log, save
-            metrics |= scores.metrics() | {f"robust/{name}": value for name, value in at.items()}
+            scheduled = config.objective.coefficients(step)
+            metrics |= scores.metrics() | {f"robust/{name}": value for name, value in scheduled.items()}
             run.log(step, metrics)
             run.progress(step, **_shown(metrics))
             if update % config.checkpoint_every == 0 or step >= config.total_steps or run.signal is not None:
@@ -261,9 +261,10 @@ class Scores:
         }
 
 
-def _set_up(
+def set_up(
     config: PPOConfig, seed: int, device: torch.device
 ) -> tuple[PPOAgent, Learner, RewardScale, torch.Generator]:
+    """A fresh agent for the env, its learner, the reward scale, and the generator of everything random."""
     probe = make_env(config.env, 1, seed)
     agent = agent_for(probe.observation_shape, probe.actions, config.hidden)
     probe.close()
@@ -274,10 +275,10 @@ def _set_up(
         agent.normalizer.freeze()  # of nothing: the identity, cut to ±10
     agent.to(device)
     scale = RewardScale(config.num_envs, config.discount)
+    limits = Limits(config.clip, config.value_clip, config.entropy, config.max_grad_norm, config.max_std)
     learner = Learner(
-        agent, config.objective, minibatch=config.minibatch, epochs=config.epochs, policy_rate=config.policy_rate,
-        value_rate=config.value_rate, clip=config.clip, value_clip=config.value_clip, entropy=config.entropy,
-        max_grad_norm=config.max_grad_norm, max_std=config.max_std, compile=config.compile,
+        agent, config.objective, limits, minibatch=config.minibatch, epochs=config.epochs,
+        policy_rate=config.policy_rate, value_rate=config.value_rate, compile=config.compile,
     )  # fmt: skip
     rng = torch.Generator(device).manual_seed(derived_seed(seed, "actions"))
     return agent, learner, scale, rng

@@ -6,7 +6,7 @@ minibatch gives the loss, with no control flow that depends on a value, so that 
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -54,6 +54,9 @@ class Objective(Protocol):
     def coefficients(self, step: int) -> dict[str, float]:
         """Its schedules at an env step."""
 
+    def at(self, step: int) -> "Objective":
+        """The cheapest objective with the same loss at this step: without the parts whose weight is 0 there."""
+
     def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
         """The loss of a minibatch, with the coefficients as tensors ()."""
 
@@ -95,6 +98,13 @@ def _check(radius: Schedule, bound: str | Mix) -> None:
         method(bound)
 
 
+def _cheapest(bound: str | Mix, step: int) -> str | Mix:
+    share = bound.share(step) if isinstance(bound, Mix) else None
+    if isinstance(bound, Mix) and share in (0.0, 1.0):
+        return bound.first if share else bound.second
+    return bound
+
+
 def _schedules(radius: Schedule, bound: str | Mix, step: int) -> dict[str, float]:
     at = {"radius": radius(step)}
     return at if isinstance(bound, str) else at | {"share": bound.share(step)}
@@ -109,6 +119,10 @@ class Plain:
     def coefficients(self, step: int) -> dict[str, float]:
         """None."""
         return {}
+
+    def at(self, step: int) -> Objective:
+        """Itself."""
+        return self
 
     def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
         """−mean(surrogate)."""
@@ -139,6 +153,10 @@ class RadialWorstCase:
         """ε and κ."""
         return _schedules(self.radius, self.bound, step) | {"kappa": self.kappa(step)}
 
+    def at(self, step: int) -> Objective:
+        """Plain PPO while ε is 0."""
+        return replace(self, bound=_cheapest(self.bound, step)) if self.radius(step) > 0 else Plain()
+
     def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
         """−mean(κ·surrogate + (1 − κ)·worst-case surrogate)."""
         advantage = standardize(batch.advantage)
@@ -168,8 +186,13 @@ class RadialLikelihood:
         _check(self.radius, self.bound)
 
     def coefficients(self, step: int) -> dict[str, float]:
-        """ε and κ."""
-        return _schedules(self.radius, self.bound, step) | {"kappa": self.kappa(step)}
+        """ε, and κ, which is 1 while ε is 0: training is standard before the ramp."""
+        at = _schedules(self.radius, self.bound, step)
+        return at | {"kappa": self.kappa(step) if at["radius"] > 0 else 1.0}
+
+    def at(self, step: int) -> Objective:
+        """Plain PPO while ε is 0."""
+        return replace(self, bound=_cheapest(self.bound, step)) if self.radius(step) > 0 else Plain()
 
     def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
         """−mean(κ·surrogate + (1 − κ)·worst-case A·log π)."""
@@ -199,6 +222,10 @@ class RadialReleased:
         """ε, and κ, which is 1 while ε is 0: the released code leaves the term out then."""
         at = _schedules(self.radius, self.bound, step)
         return at | {"kappa": self.kappa(step) if at["radius"] > 0 else 1.0}
+
+    def at(self, step: int) -> Objective:
+        """Plain PPO while ε is 0."""
+        return replace(self, bound=_cheapest(self.bound, step)) if self.radius(step) > 0 else Plain()
 
     def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
         """−mean(κ·surrogate + (1 − κ)·six-way surrogate)."""
@@ -254,6 +281,10 @@ class SA:
     def coefficients(self, step: int) -> dict[str, float]:
         """ε, and the share of IBP in a mix."""
         return _schedules(self.radius, self.bound, step)
+
+    def at(self, step: int) -> Objective:
+        """Plain PPO while ε is 0; one method where a mix has come to its end."""
+        return replace(self, bound=_cheapest(self.bound, step)) if self.radius(step) > 0 else Plain()
 
     def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
         """−mean(surrogate) + weight·mean(divergence)."""

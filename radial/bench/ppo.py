@@ -1,0 +1,93 @@
+"""How fast PPO trains against the same pool stepped with random actions: `radial bench ppo`.
+
+Everything is measured in one run and reported as a ratio, because steps per second mean little on a shared machine.
+"""
+
+import statistics
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from radial.agents.agents import CategoricalAgent, GaussianAgent
+from radial.agents.normalizer import RewardScale
+from radial.algorithms.learner import Learner
+from radial.algorithms.ppo import PPOConfig, Scores, collect, estimate, set_up
+from radial.core.data import Continuous, VecEnv
+from radial.envs.make import make_env
+
+WARM_UP = 2  # rounds that are not counted: compilation, first touch of memory
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table."""
+
+    name: str  # a recipe, or "random actions"
+    steps_per_second: float  # median over rounds, real env steps
+    ratio: float  # to random actions
+    learning_share: float  # of the time, the rest is acting and simulating
+    compile_seconds: float
+
+
+class _Trainee:
+    """One training in progress on the shared pool."""
+
+    def __init__(self, name: str, config: PPOConfig, device: torch.device) -> None:
+        self.name, self.config = name, config
+        self.agent: GaussianAgent | CategoricalAgent
+        self.learner: Learner
+        self.scale: RewardScale
+        self.agent, self.learner, self.scale, self.rng = set_up(config, 0, device)
+        self.speeds: list[float] = []
+        self.shares: list[float] = []
+
+    def round(self, env: VecEnv, obs: Tensor) -> Tensor:
+        """One rollout and one update, with the recipe's own hyperparameters, a quarter of the way."""
+        config = self.config
+        began = time.perf_counter()
+        rollout, obs = collect(
+            env, obs, self.agent, self.scale, Scores(config.num_envs), config.rollout // config.num_envs, self.rng
+        )
+        acted = time.perf_counter()
+        data = estimate(rollout, self.agent, config.discount, config.lam)
+        self.learner.learn(data, config.total_steps // 4, 1.0, self.rng)
+        ended = time.perf_counter()
+        self.speeds.append(int(rollout.real.sum()) / (ended - began))
+        self.shares.append((ended - acted) / (ended - began))
+        return obs
+
+
+def measure(configs: dict[str, PPOConfig], rounds: int, threads: int | None, device: torch.device) -> Iterator[Row]:
+    """Random stepping and each training in turn, round after round, on one pool of environments."""
+    first = next(iter(configs.values()))
+    env = make_env(first.env, first.num_envs, 0, threads=threads)
+    obs = env.reset()
+    rng = torch.Generator().manual_seed(0)
+    trainees = [_Trainee(name, config, device) for name, config in configs.items()]
+    random_speeds: list[float] = []
+    for _ in range(WARM_UP + rounds):
+        began = time.perf_counter()
+        real = 0
+        for _ in range(first.rollout // first.num_envs):
+            step = env.step(_random_action(env, rng))
+            real += int(step.real.sum())
+        random_speeds.append(real / (time.perf_counter() - began))
+        obs = step.obs
+        for trainee in trainees:
+            obs = trainee.round(env, obs)
+    env.close()
+    base = statistics.median(random_speeds[WARM_UP:])
+    yield Row("random actions", base, 1.0, 0.0, 0.0)
+    for trainee in trainees:
+        speed = statistics.median(trainee.speeds[WARM_UP:])
+        share = statistics.median(trainee.shares[WARM_UP:])
+        yield Row(trainee.name, speed, speed / base, share, trainee.learner.compile_seconds)
+
+
+def _random_action(env: VecEnv, rng: torch.Generator) -> Tensor:
+    if isinstance(env.actions, Continuous):
+        return 2 * torch.rand((env.num_envs, env.actions.size), generator=rng) - 1
+    return torch.randint(env.actions.n, (env.num_envs,), generator=rng)

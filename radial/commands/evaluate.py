@@ -1,0 +1,74 @@
+"""`radial evaluate`: an agent plays its environment while an attack stands in between.
+
+How it is played is in `evaluation`, how it is attacked in `attacks`.
+"""
+
+import tyro
+from rich.table import Table
+
+from radial.commands.terminal import print_json, print_table, progress
+from radial.core.data import BadInput
+
+
+def evaluate(
+    agent: tyro.conf.Positional[str],
+    env: str | None = None,
+    attack: str = "none",
+    radius: str | None = None,
+    episodes: int = 50,
+    seed: int = 0,
+    stochastic: bool = False,
+    num_envs: int = 50,
+    json: bool = False,
+) -> None:
+    """Play episodes with an agent, attacked or not, and print what it scored.
+
+    Args:
+        agent: a run's folder, the name of an agent in the zoo, or a file of the papers (then --env is needed).
+        env: an environment's id; default: the one the agent was trained in.
+        attack: none, random, critic, mad, rs, rs+mad, compounding or pgd.
+        radius: ε in network units, such as 0.075 or 3/255; needed with an attack.
+        episodes: how many.
+        seed: of everything random.
+        stochastic: sample the agent's actions instead of taking the best one.
+        num_envs: environments that play side by side; at most one per episode.
+        json: print one JSON object instead of a table.
+    """
+    from radial.agents.checkpoints import load
+    from radial.attacks import ATTACKS
+    from radial.envs.make import spec_for
+    from radial.evaluation.episodes import evaluate as play
+    from radial.recipes.recipe import nearest, parse_radius
+    from radial.recipes.zoo import resolve
+
+    if attack not in ATTACKS:
+        raise BadInput(f"attack must be one of {', '.join(ATTACKS)}, got {attack!r}{nearest(attack, ATTACKS)}")
+    if radius is None and attack != "none":
+        raise BadInput(f"--attack {attack} needs a --radius, such as 0.075 or 3/255")
+    epsilon = parse_radius(radius or "0")
+    spec = None if env is None else spec_for(env)
+    loaded = load(resolve(agent), spec)
+    where = loaded.card.env
+    if where is None:
+        raise BadInput(f"{agent} does not say where it acts: give --env, such as --env Hopper-v4")
+    with progress(episodes, "episodes") as show:
+        result = play(
+            loaded, where, ATTACKS[attack](), epsilon, episodes, seed,
+            num_envs=num_envs, stochastic=stochastic, name=agent, progress=show,
+        )  # fmt: skip
+    facts = result.to_json() | {"attack": attack, "attack_settings": result.attack}
+    if json:
+        print_json(facts)
+        return
+    table = Table("", "", title=f"{agent} in {result.env}", show_header=False)
+    low, high = result.iqm_ci95
+    for name, value in (
+        ("attack", attack if attack == "none" else f"{attack} at ε = {epsilon:g}"),
+        ("return, mean ± SEM", f"{result.mean:.1f} ± {result.sem:.1f}"),
+        ("interquartile mean, 95 %", f"{result.iqm:.1f}  ({low:.1f} … {high:.1f})"),
+        ("least … most", f"{min(result.returns):.1f} … {max(result.returns):.1f}"),
+        ("episodes, seed", f"{result.episodes}, {result.seed}"),
+        ("seconds", f"{result.wall_seconds:.1f}"),
+    ):
+        table.add_row(name, value)
+    print_table(table)

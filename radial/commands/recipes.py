@@ -1,0 +1,36 @@
+"""`radial recipes`: what can be trained by name."""
+
+from rich.table import Table
+
+from radial.commands.terminal import print_json, print_table
+
+
+def recipes(json: bool = False) -> None:
+    """List the recipes: what each trains, what the paper reports for it, and what is done differently.
+
+    Args:
+        json: print a JSON object, with every setting.
+    """
+    from radial.algorithms.config import encode
+    from radial.recipes.recipe import RECIPES
+
+    if json:
+        print_json({
+            name: {
+                "config": encode(recipe.config),
+                "radius": recipe.radius,
+                "paper": [vars(cell) for cell in recipe.paper],
+                "differs": list(recipe.differs),
+            }
+            for name, recipe in RECIPES().items()
+        })  # fmt: skip
+        return
+    table = Table(title="`radial train NAME`; --json shows every setting and what differs from the papers")
+    for heading in ("recipe", "env", "objective", "steps", "ε", "paper: nominal, MAD 0.0375, 0.075, 0.15"):
+        table.add_column(heading)
+    for name, recipe in RECIPES().items():
+        table.add_row(
+            name, recipe.config.env.id, type(recipe.config.objective).__name__, f"{recipe.config.total_steps:,}",
+            f"{recipe.radius:g}", "  ".join(f"{cell.mean:.0f}" for cell in recipe.paper) or "–",
+        )  # fmt: skip
+    print_table(table)

@@ -1,0 +1,112 @@
+"""`radial reproduce` and `radial zoo add` as their users meet them; what they play is a closed form, see reproduce_test."""
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from radial import cli
+from radial.commands import reproduce as command
+from radial.recipes.recipe import recipe
+from radial.recipes.reproduce_test import agent_of, played  # noqa: F401
+
+
+def run(*arguments: str) -> int:
+    try:
+        cli.main(list(arguments))
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def test_files_markdown_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+    agent_of("hopper-ppo", 1, "zoo/hopper-ppo")
+    assert run("reproduce", "mujoco", "--episodes", "2") == 0
+    out, err = capsys.readouterr()
+    assert out == Path("results/mujoco.md").read_text()
+    assert "4100.0 ± 7.1 ▲" in out
+    assert "zoo/hopper-ppo, MAD 0.15" in err
+    assert {path.name for path in Path("results").iterdir()} >= {"mujoco.json", "mujoco.md"}
+
+    assert run("reproduce", "mujoco", "--only", "hopper", "--episodes", "2", "--json") == 0
+    out, err = capsys.readouterr()
+    facts = json.loads(out)
+    assert [row["recipe"] for row in facts["rows"]] == ["hopper-ppo", "hopper-sa-ppo-convex", "hopper-radial-ppo"]
+    assert len(facts["evaluations"]) == 4
+    assert "zoo/hopper-ppo, MAD" not in err  # known
+
+
+def test_no_matplotlib_no_figure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert run("reproduce", "mujoco-compounding", "--out", "here") == 0
+    assert "pip install 'radial-rl[report]'" in capsys.readouterr().err
+    assert {path.name for path in Path("here").iterdir()} == {"mujoco-compounding.json", "mujoco-compounding.md"}
+
+
+def test_train_skips_what_is_finished_and_resumes_what_is_not(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked: dict[str, Sequence[str]] = {}
+
+    def run_all(commands: dict[str, Sequence[str]], jobs: int) -> None:
+        asked.update(commands)
+        assert jobs == 2
+        for arguments in commands.values():
+            agent_of(arguments[1], int(arguments[3]), Path(arguments[5]) / "agent")
+
+    monkeypatch.setattr(command, "run_all", run_all)
+    monkeypatch.setattr("radial.recipes.training.check", lambda *_: None)
+    agent_of("hopper-ppo", 0, "runs/hopper-ppo-seed0/agent")
+    Path("runs/hopper-ppo-seed1").mkdir()
+    Path("runs/hopper-ppo-seed1/config.json").write_text("{}")
+    given = ["reproduce", "mujoco", "--only", "hopper-ppo", "--train", "--jobs", "2", "--episodes", "2", "--json"]
+    assert run(*given) == 0
+    assert list(asked) == ["hopper-ppo-seed1", "hopper-ppo-seed2"]
+    assert asked["hopper-ppo-seed1"][-1] == "--resume"
+    assert "--resume" not in asked["hopper-ppo-seed2"]
+    ours = json.loads(capsys.readouterr().out)["rows"][0]["ours"]
+    assert (ours["name"], ours["steps"]) == ("runs/hopper-ppo-seed1", recipe("hopper-ppo").config.total_steps)
+    assert len(ours["seeds"]) == 3
+    asked.clear()
+    assert run(*given) == 0
+    assert not asked
+
+
+def test_zoo_add(capsys: pytest.CaptureFixture[str]) -> None:
+    for seed in (0, 1, 2):
+        agent_of("hopper-ppo", seed, f"run{seed}/agent")
+    assert run("zoo", "add", "run0", "run1", "run2", "--episodes", "2") == 0
+    assert "1 ←" in capsys.readouterr().out
+    assert run("zoo", "add", "run0", "--name", "other", "--episodes", "2", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["folder"].endswith("zoo/other")
+    assert run("zoo", "list") == 0
+    assert "4100.0" in capsys.readouterr().out
+
+
+BAD: dict[str, tuple[list[str], str]] = {
+    "table": (["reproduce", "mujoko"], "did you mean 'mujoco'"),
+    "only": (["reproduce", "mujoco", "--only", "ant"], "walker2d"),
+    "episodes": (["reproduce", "mujoco", "--episodes", "0"], "episodes must be"),
+    "jobs": (["reproduce", "mujoco", "--jobs", "0"], "jobs must be"),
+    "seeds alone": (["reproduce", "mujoco", "--seeds", "0-2"], "--seeds needs --train"),
+    "seeds": (["reproduce", "mujoco", "--train", "--seeds", "2-0"], "seeds must be"),
+    "out": (["reproduce", "mujoco", "--out", "file"], "out must be a folder"),
+    "no run": (["zoo", "add", "nowhere"], "no agent at nowhere"),
+    "zoo episodes": (["zoo", "add", "run", "--episodes", "0"], "episodes must be"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input_is_one_line_and_writes_nothing(case: str, tmp_path: Path, capsys: Any) -> None:
+    Path("file").write_text("")
+    before = sorted(tmp_path.rglob("*"))
+    arguments, says = BAD[case]
+    assert run(*arguments) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert len(err.splitlines()) == 1
+    assert says in err
+    assert sorted(tmp_path.rglob("*")) == before

@@ -1,0 +1,53 @@
+"""What all commands share in how they speak: results on stdout, one JSON object or a table; everything else on stderr.
+
+What is said is each command's own business.
+"""
+
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
+
+
+def say(text: str) -> None:
+    """A line for the person watching."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def print_json(value: object) -> None:
+    """One value for other programs: strict, so that NaN is an error here and not in the reader."""
+    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+
+
+def print_table(table: Table) -> None:
+    """A table; where nobody watches, wide enough not to be folded."""
+    Console(width=None if sys.stdout.isatty() else 160).print(table)
+
+
+@contextmanager
+def progress(total: int, noun: str, every: float = 10.0) -> Iterator[Callable[[int], None]]:
+    """A function to call with how many are done: a bar on a terminal, elsewhere a line now and then, on stderr.
+
+    every  seconds between lines
+    """
+    console = Console(stderr=True)
+    if console.is_terminal:
+        with Progress(console=console, transient=True) as bar:
+            task = bar.add_task(noun, total=total)
+            yield lambda done: bar.update(task, completed=done)
+        return
+    due = time.monotonic() + every
+
+    def show(done: int) -> None:
+        nonlocal due
+        if time.monotonic() >= due:
+            say(f"{done} of {total} {noun}")
+            due = time.monotonic() + every
+
+    yield show

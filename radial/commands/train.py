@@ -1,0 +1,128 @@
+"""`radial train`: a recipe, with one seed or several, each in a folder of its own.
+
+How one is trained is in `recipes.training`; how several processes are looked after is in `processes`.
+"""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tyro
+
+from radial.commands.processes import run_all
+from radial.core.data import BadInput
+
+if TYPE_CHECKING:
+    from radial.algorithms.ppo import PPOConfig
+
+
+def train(
+    recipe: tyro.conf.Positional[str],
+    seed: int | None = None,
+    seeds: str | None = None,
+    jobs: int = 1,
+    steps: int | None = None,
+    num_envs: int | None = None,
+    threads: int | None = None,
+    device: str = "cpu",
+    out: Path | None = None,
+    resume: bool = False,
+    set: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = (),
+) -> None:
+    """Train an agent by the name of its recipe; `radial recipes` lists them.
+
+    The folder then holds config.json, metrics.jsonl, TensorBoard events, checkpoints, and the agent itself in agent/.
+    SIGINT and SIGTERM save before they stop; --resume goes on, bit for bit.
+
+    Args:
+        recipe: such as cartpole-radial-ppo.
+        seed: of everything random; default 0.
+        seeds: several, such as 0-4; each is a process with one thread, in DIR/seedN where --out DIR is given.
+        jobs: how many of these at a time.
+        steps: env steps. The recipe's ramps are in steps of its own full length: they shrink or stretch in proportion.
+        num_envs: environments that step together.
+        threads: of torch and of the simulator. Default: one of torch, which is fastest for small networks, and one of
+            the simulator per core.
+        device: cpu, or cuda where there is one.
+        out: the run's folder; default: runs/RECIPE-seedN.
+        resume: go on with the run in that folder.
+        set: KEY=VALUE …, any setting by its dotted path, such as policy_rate=1e-3 or objective.kappa.value=0.8.
+    """
+    settings = [setting for group in set for setting in group]
+    if seed is not None and seeds is not None:
+        raise BadInput("give --seed or --seeds, not both")
+    check_number("threads", threads, 1)
+    check_number("jobs", jobs, 1)
+    if seeds is None:
+        folder = Path("runs") / f"{recipe}-seed{seed or 0}" if out is None else out
+        _train_one(recipe, seed or 0, steps, num_envs, threads, device, folder, resume, settings)
+        return
+    chosen = parse_seeds(seeds)
+    _prepared(recipe, chosen[0], steps, num_envs, device, settings)  # refuse once, not once per process
+    given = [
+        *(["--steps", str(steps)] if steps is not None else []),
+        *(["--num-envs", str(num_envs)] if num_envs is not None else []),
+        *(["--resume"] if resume else []),
+        *(part for setting in settings for part in ("--set", setting)),
+        *("--device", device, "--threads", str(threads or 1)),
+    ]
+    folders = {n: Path("runs") / f"{recipe}-seed{n}" if out is None else out / f"seed{n}" for n in chosen}
+    run_all({f"seed {n}": ["train", recipe, "--seed", str(n), "--out", str(folders[n]), *given] for n in chosen}, jobs)
+
+
+def _train_one(
+    recipe: str, seed: int, steps: int | None, num_envs: int | None, threads: int | None, device: str,
+    out: Path, resume: bool, settings: list[str],
+) -> None:  # fmt: skip
+    import torch
+
+    from radial.bench.measure import keep_freed_memory
+    from radial.commands.terminal import say
+    from radial.recipes import training
+    from radial.recipes.recipe import RECIPES
+
+    config = _prepared(recipe, seed, steps, num_envs, device, settings)
+    full = RECIPES()[recipe].config.total_steps
+    if steps is not None and steps != full:
+        say(f"{steps:,} steps instead of {full:,}: the ramps begin and end at the same share of them")
+    torch.set_num_threads(threads or 1)
+    keep_freed_memory()
+    training.train(config, seed, out=out, resume=resume, device=device, threads=threads, recipe=recipe)
+    say(f"the agent is in {out}: radial evaluate {out}")
+
+
+def _prepared(
+    name: str, seed: int, steps: int | None, num_envs: int | None, device: str, settings: list[str]
+) -> "PPOConfig":
+    """The recipe's config with what the command line changes, known to be trainable here."""
+    from dataclasses import replace
+
+    from radial.recipes.recipe import recipe, with_settings, with_steps
+    from radial.recipes.training import check
+
+    config = recipe(name).config
+    if steps is not None:
+        config = with_steps(config, steps)
+    if num_envs is not None:
+        config = replace(config, num_envs=num_envs)
+    config = with_settings(config, settings)
+    check(config, seed, device)
+    return config
+
+
+def parse_seeds(text: str) -> list[int]:
+    """The seeds of "0-4" (both ends count), of "7", or of "1,3,5"."""
+    seeds: list[int] = []
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not (first.isdecimal() and (last.isdecimal() if dash else not last)) or int(last or first) < int(first):
+            raise BadInput(f"seeds must be such as 0-4 or 1,3,5, got {text!r}")
+        seeds += range(int(first), int(last or first) + 1)
+    if len(seeds) > 10_000 or len(set(seeds)) < len(seeds):
+        raise BadInput(f"seeds must be different from each other and at most 10,000, got {text!r}")
+    return seeds
+
+
+def check_number(name: str, value: int | None, least: int) -> None:
+    """Refuse a number below `least`; None is no number."""
+    if value is not None and value < least:
+        raise BadInput(f"{name} must be a whole number ≥ {least}, got {value}")

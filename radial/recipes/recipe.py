@@ -1,0 +1,183 @@
+"""Recipes: a row of a paper's table as a config, with the numbers it should give and what we do differently.
+
+The numbers are in the TOML files beside this one; what is done with a config is in `training`.
+"""
+
+import dataclasses
+import difflib
+import math
+import tomllib
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from radial.algorithms.config import decode, encode
+from radial.algorithms.ppo import PPOConfig
+from radial.core.data import BadInput
+
+FILES = ("mujoco.toml", "classic.toml")
+ALGORITHMS: dict[str, type[PPOConfig]] = {"ppo": PPOConfig}
+OURS = ("base", "task", "method", "differs", "paper", "radius", "algorithm")  # keys of a table that are no settings
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One number of a paper: the mean return of 50 episodes under an attack, ± its standard error."""
+
+    attack: str  # a key of ATTACKS
+    radius: float
+    mean: float
+    sem: float
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A training by name.
+
+    radius   ε at the end of the ramp; for a plain training, the ε that its task is trained and attacked with elsewhere
+    paper    what the paper reports; empty where it reports nothing
+    differs  every known deviation from the paper or its code, one sentence each
+    """
+
+    name: str
+    config: PPOConfig
+    radius: float
+    paper: tuple[Cell, ...]
+    differs: tuple[str, ...]
+
+
+@cache
+def RECIPES() -> Mapping[str, Recipe]:
+    """All recipes by name."""
+    found: dict[str, Recipe] = {}
+    for file in FILES:
+        book = tomllib.loads((Path(__file__).parent / file).read_text(encoding="utf-8"))
+        found |= {name: _recipe(book, name) for name in book["recipe"]}
+    return MappingProxyType(found)
+
+
+def recipe(name: str) -> Recipe:
+    """The recipe of this name."""
+    if name not in RECIPES():
+        raise BadInput(f"unknown recipe {name!r}{nearest(name, RECIPES())}; `radial recipes` lists them")
+    return RECIPES()[name]
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """Such as "; did you mean 'mad'?", or nothing."""
+    close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def parse_radius(text: str | float) -> float:
+    """A radius as people write it, "0.075" or "3/255", as a number."""
+    parts = str(text).split("/")
+    try:
+        value = float(parts[0]) / (float(parts[1]) if len(parts) > 1 else 1.0)
+    except (ValueError, ZeroDivisionError):
+        value = math.nan
+    if len(parts) > 2 or not (math.isfinite(value) and value >= 0):
+        raise BadInput(f"radius must be a finite number ≥ 0 such as 0.075 or 3/255, got {text!r}")
+    return value
+
+
+# ------------------------------------------------------------------------------------------------- from the TOML file
+
+
+def _recipe(book: Mapping[str, Any], name: str) -> Recipe:
+    """Task, then method, then the recipe's own lines: later ones win, sentences add up."""
+    row = book["recipe"][name]
+    table = _merged(_merged(_based(book["task"], row["task"]), _based(book["method"], row["method"])), row)
+    radius = parse_radius(table["radius"])
+    settings = {key: value for key, value in table.items() if key not in OURS}
+    schedule = settings["objective"].get("radius")
+    if schedule is not None:
+        schedule["value" if schedule["type"] == "Constant" else "end"] = radius
+    return Recipe(
+        name,
+        decode(ALGORITHMS[table["algorithm"]], settings, name),
+        radius,
+        _cells(book["paper"], row["paper"]) if "paper" in row else (),
+        tuple(table.get("differs", [])),
+    )
+
+
+def _cells(paper: Mapping[str, Any], row: str) -> tuple[Cell, ...]:
+    return tuple(
+        Cell(column["attack"], parse_radius(column["radius"]), *numbers)
+        for column, numbers in zip(paper["columns"], paper["rows"][row], strict=True)
+    )
+
+
+def _based(tables: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """A table laid over the one it names as its `base`."""
+    table = tables[name]
+    return _merged(_based(tables, table["base"]) if "base" in table else {}, table)
+
+
+def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Tables merge key by key, `differs` adds up, anything else is replaced."""
+    both = {key: dict(value) if isinstance(value, Mapping) else value for key, value in under.items()}
+    for key, value in over.items():
+        if isinstance(value, Mapping):
+            both[key] = _merged(both.get(key, {}), value)
+        else:
+            both[key] = [*both.get(key, []), *value] if key == "differs" else value
+    return both
+
+
+# -------------------------------------------------------------------------------------------------- changes to a config
+
+
+def with_steps(config: PPOConfig, steps: int) -> PPOConfig:
+    """The same training in `steps` env steps: every ramp begins and ends at the same share of the whole."""
+    if steps < 1:
+        raise BadInput(f"steps must be a whole number ≥ 1, got {steps}")
+    share = steps / config.total_steps
+    return dataclasses.replace(_stretched(config, share), total_steps=steps)
+
+
+def _stretched(value: Any, share: float) -> Any:
+    """A dataclass with every `first_step` and `last_step` inside it times `share`."""
+    changes: dict[str, Any] = {}
+    for field in dataclasses.fields(value):
+        inner = getattr(value, field.name)
+        if field.name in ("first_step", "last_step"):
+            changes[field.name] = inner * share
+        elif dataclasses.is_dataclass(inner):
+            changes[field.name] = _stretched(inner, share)
+    return dataclasses.replace(value, **changes)
+
+
+def with_settings(config: PPOConfig, settings: Collection[str]) -> PPOConfig:
+    """A config with some settings replaced, each written "dotted.path=value" with a value as in TOML.
+
+    Text need not be quoted: `objective.bound=crown-ibp`. A table replaces a table as a whole.
+    """
+    table = encode(config)
+    for setting in settings:
+        path, equals, text = setting.partition("=")
+        if not equals or not setting.isprintable():
+            raise BadInput(f"--set takes key=value, got {setting!r}")
+        *parents, last = path.strip().split(".")
+        place = table
+        for at, parent in enumerate(parents):
+            if not isinstance(place.get(parent), dict):
+                raise BadInput(f"--set {path}: {'.'.join(parents[: at + 1])} has no settings{nearest(parent, place)}")
+            place = place[parent]
+        # What a table does not hold yet (an option of an env, say) is for `decode` to judge.
+        place[last] = _value(text.strip())
+    return decode(type(config), table, "config")
+
+
+def _value(text: str) -> Any:
+    """A TOML value, or the text itself where it is none; "none" is the absence of a value."""
+    if text == "none":
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text

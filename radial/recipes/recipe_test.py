@@ -1,0 +1,300 @@
+"""The recipes against the papers' own numbers, and what may be changed about a config from outside."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from radial.algorithms.config import decode, encode
+from radial.algorithms.ppo import PPOConfig
+from radial.core.data import BadInput
+from radial.core.schedules import Constant, Exponential, Linear, Smoothed
+from radial.objectives.ppo import SA, Mix, Plain, RadialReleased, RadialWorstCase
+from radial.recipes.recipe import RECIPES, parse_radius, recipe, with_settings, with_steps
+
+TASKS = ("hopper", "walker2d", "halfcheetah")
+METHODS = ("ppo", "radial-ppo", "radial-ppo-released", "sa-ppo-convex", "sa-ppo-sgld")
+MUJOCO = [f"{task}-{method}" for task in TASKS for method in METHODS]
+CLASSIC = [f"{task}-{method}" for task in ("cartpole", "pendulum") for method in ("ppo", "radial-ppo")]
+TOTAL, TOTAL_SEM = 125993.3, 3160.9  # of all 36 cells of the paper's table
+PER_MINIBATCH = 2_048 / 320  # env steps per minibatch of the authors: 10 epochs × 32
+
+
+# ----------------------------------------------------------------------------------------------- what the papers say
+
+
+def test_every_recipe_of_the_table_is_there() -> None:
+    assert list(RECIPES()) == MUJOCO + CLASSIC
+
+
+@pytest.mark.parametrize("name", MUJOCO)
+def test_budget_of_the_mujoco_table(name: str) -> None:
+    config = recipe(name).config
+    assert config.total_steps == 2_000 * 2_048
+    assert (config.num_envs, config.rollout, config.minibatch, config.epochs) == (16, 2_048, 64, 10)
+    assert (config.discount, config.lam, config.clip, config.max_grad_norm) == (0.99, 0.95, 0.2, None)
+    assert config.hidden == (64, 64)
+    assert config.env.id.lower() == name.split("-")[0] + "-v4"
+
+
+@pytest.mark.parametrize(
+    ("name", "policy", "value", "anneal", "value_clip", "entropy", "std"),
+    [
+        ("hopper-ppo", 3e-4, 2.5e-4, True, None, 0.0, 1.0),
+        ("hopper-radial-ppo", 3e-4, 2.5e-4, True, None, 0.0, 1.0),
+        ("walker2d-ppo", 4e-4, 3e-4, True, 0.2, 0.0, 1.0),
+        ("walker2d-sa-ppo-convex", 4e-4, 3e-4, True, 0.2, 0.0, 1.0),
+        ("halfcheetah-ppo", 3e-4, 1e-4, True, 0.2, 0.0, 0.5),
+        ("halfcheetah-radial-ppo", 1e-4, 1e-3, False, 0.2, 1e-4, 0.5),
+        ("halfcheetah-radial-ppo-released", 1e-4, 1e-3, False, 0.2, 1e-4, 0.5),
+        ("halfcheetah-sa-ppo-convex", 1e-4, 1e-3, False, 0.2, 1e-4, 0.5),
+        ("halfcheetah-sa-ppo-sgld", 1e-4, 1e-3, False, 0.2, 1e-4, 0.5),
+    ],
+)
+def test_optimiser_settings_of_the_authors_files(
+    name: str, policy: float, value: float, anneal: bool, value_clip: float | None, entropy: float, std: float
+) -> None:
+    config = recipe(name).config
+    assert (config.policy_rate, config.value_rate, config.anneal) == (policy, value, anneal)
+    assert (config.value_clip, config.entropy, config.initial_std) == (value_clip, entropy, std)
+
+
+@pytest.mark.parametrize(
+    ("name", "minibatch", "epsilon"),
+    [
+        ("walker2d-radial-ppo", 199_680, 3.888762e-7),
+        ("walker2d-radial-ppo", 239_680, 1.51225e-3),
+        ("walker2d-radial-ppo", 300_000, 1.998217e-2),  # env step 1,920,000
+        ("walker2d-radial-ppo", 400_000, 5.060207e-2),
+        ("walker2d-radial-ppo-released", 300_000, 1.998217e-2),
+        ("halfcheetah-radial-ppo", 239_680, 2.90934e-3),
+        ("hopper-radial-ppo", 199_680, 3.605769e-4),
+        ("hopper-radial-ppo", 239_680, 5.76923e-3),
+        ("hopper-radial-ppo-released", 300_000, 2.316923e-2),
+    ],
+)
+def test_radius_at_the_authors_minibatches(name: str, minibatch: int, epsilon: float) -> None:
+    at = recipe(name).config.objective.coefficients(round(minibatch * PER_MINIBATCH))
+    assert at["radius"] == pytest.approx(epsilon, rel=1e-5)
+
+
+def test_ramps_begin_and_end_where_the_authors_do() -> None:
+    for task in TASKS:
+        for method in ("radial-ppo", "radial-ppo-released"):
+            objective = recipe(f"{task}-{method}").config.objective
+            assert isinstance(objective, RadialWorstCase | RadialReleased)
+            assert (objective.radius.first_step, objective.radius.last_step) == (1_021_952, 3_069_952)
+            assert objective.kappa == Constant(0.5)
+            assert objective.bound == "ibp"
+            assert isinstance(objective.radius, Smoothed if task == "hopper" else Exponential)
+    walker = recipe("walker2d-radial-ppo").config.objective
+    assert walker.coefficients(1_000_000)["radius"] == 0.0  # truly standard training
+    walker = recipe("walker2d-radial-ppo-released").config.objective
+    assert walker.coefficients(1_000_000) == {"radius": 1e-10, "kappa": 0.5}  # standard in name
+
+
+@pytest.mark.parametrize(("task", "epsilon"), [("hopper", 0.075), ("walker2d", 0.075), ("halfcheetah", 0.15)])
+def test_sa_ppo(task: str, epsilon: float) -> None:
+    ramp = Linear(epsilon, 2_048, 733 * 2_048)  # 732 iterations from the first on
+    convex, sgld = (recipe(f"{task}-sa-ppo-{inner}").config.objective for inner in ("convex", "sgld"))
+    assert convex == SA(ramp, 0.1, "convex", Mix(Linear(1.0, 2_048, 733 * 2_048), "ibp", "crown-ibp"))
+    assert sgld == SA(ramp, 1.0 if task == "hopper" else 0.1, "sgld")
+    assert convex.coefficients(4_000_000) == {"radius": epsilon, "share": 1.0}
+
+
+@pytest.mark.parametrize("name", [*MUJOCO, *CLASSIC])
+def test_plain_recipes_are_plain_and_the_radius_is_the_ramps_end(name: str) -> None:
+    one = recipe(name)
+    assert one.name == name
+    if name.endswith("-ppo") and name.count("-") == 1:
+        assert one.config.objective == Plain()
+    else:
+        assert one.config.objective.coefficients(one.config.total_steps)["radius"] == one.radius
+
+
+@pytest.mark.parametrize("name", [*MUJOCO, *CLASSIC])
+def test_deviations_are_sentences(name: str) -> None:
+    differs = recipe(name).differs
+    assert all(sentence[0].isupper() or sentence[0] == "ε" for sentence in differs)
+    assert all(sentence.endswith(".") for sentence in differs)
+    assert len(set(differs)) == len(differs)
+    if name in MUJOCO:
+        assert len(differs) >= 5
+
+
+def test_paper_cells_by_hand() -> None:
+    hopper = recipe("hopper-radial-ppo").paper
+    assert [(cell.attack, cell.radius) for cell in hopper] == [
+        ("none", 0.0), ("mad", 0.0375), ("mad", 0.075), ("mad", 0.15)
+    ]  # fmt: skip
+    assert [(cell.mean, cell.sem) for cell in hopper] == [(3737.5, 4.4), (3684.9, 27.4), (3252.1, 101.9), (2498.9, 130)]
+    assert recipe("hopper-radial-ppo-released").paper == hopper
+    assert recipe("hopper-sa-ppo-sgld").paper == ()
+    assert [cell.mean for cell in recipe("halfcheetah-ppo").paper] == [5566.0, 5517.8, 5179.3, 1483.6]
+    cells = {recipe(name).paper for name in MUJOCO}  # the two forms of RADIAL share a row
+    assert sum(cell.mean for row in cells for cell in row) == pytest.approx(TOTAL)
+    assert sum(cell.sem for row in cells for cell in row) == pytest.approx(TOTAL_SEM)
+
+
+# --------------------------------------------------------------------------------------------------- configs as text
+
+
+@pytest.mark.parametrize("name", [*MUJOCO, *CLASSIC])
+def test_a_config_survives_being_written_down(name: str) -> None:
+    config = recipe(name).config
+    assert decode(PPOConfig, json.loads(json.dumps(encode(config)))) == config
+
+
+def test_set_replaces_one_setting_by_its_path() -> None:
+    config = recipe("hopper-radial-ppo").config
+    changed = with_settings(config, ["objective.kappa.value=0.8", "policy_rate = 1e-3", "objective.bound=crown-ibp"])
+    assert changed.objective.kappa == Constant(0.8)
+    assert (changed.policy_rate, changed.objective.bound) == (1e-3, "crown-ibp")
+    assert changed.objective.radius == config.objective.radius
+    assert with_settings(config, ['objective={type="Plain"}']).objective == Plain()
+    assert with_settings(config, ["max_std=2", "hidden=[32]"]).hidden == (32,)
+    assert with_settings(recipe("walker2d-ppo").config, ["value_clip=none"]).value_clip is None
+    assert with_settings(config, ["env.options.max_episode_steps=10"]).env.options == {"max_episode_steps": 10}
+    assert with_settings(config, []) == config
+
+
+@pytest.mark.parametrize(
+    ("setting", "says"),
+    [
+        ("policy_rate=nan", "policy_rate must be finite"),
+        ("policy_rate", "key=value"),
+        ("policy_rat=1e-3", "policy_rat is not a setting"),
+        ("objectiv.kappa=1", "did you mean 'objective'"),
+        ("policy_rate.value=1", "policy_rate has no settings"),
+        ("total_steps=0", "total_steps"),
+        ("total_steps=1e6", "total_steps"),
+        ("objective.radius.end=nan", "end must be a finite number"),
+        ("objective.kappa.value=high", "objective.kappa.value"),
+        ("objective.bound=crwn", "crown"),
+        ("objective.type=Plan", "objective.type"),
+        ("objective.type=[1]", "objective.type"),
+        ("hidden=[]", "hidden"),
+        ('hidden=["wide"]', "hidden"),
+        ("hidden=[1.5]", "hidden"),
+        ('policy_rate={type="Plain"}', "policy_rate"),
+        ('objective={type="EnvSpec", suite="a", id="b"}', "objective"),
+        ('objective.radius={type="Plain"}', "radius"),
+        ("env.id=3", "env.id"),
+        ("minibatch=2000", "minibatch"),
+        ("num_envs=3", "num_envs"),
+        ("=1", "not a setting"),
+        ("=", "not a setting"),
+    ],
+)
+def test_settings_that_are_none(setting: str, says: str) -> None:
+    with pytest.raises(BadInput, match=says.replace("[", r"\[")) as caught:
+        with_settings(recipe("hopper-radial-ppo").config, [setting])
+    assert "\n" not in str(caught.value)
+
+
+def test_ramps_shrink_with_the_training() -> None:
+    config = recipe("hopper-sa-ppo-convex").config
+    short = with_steps(config, 40_960)
+    assert short.total_steps == 40_960
+    for share in (0.0, 0.1, 0.3, 1.0):
+        long_at, short_at = (c.objective.coefficients(round(share * c.total_steps)) for c in (config, short))
+        assert short_at == pytest.approx(long_at)
+    assert with_steps(config, config.total_steps) == config
+    with pytest.raises(BadInput, match="steps must be"):
+        with_steps(config, 0)
+
+
+def test_unknown_recipe_suggests_the_nearest() -> None:
+    with pytest.raises(BadInput, match=r"did you mean 'hopper-radial-ppo'.*radial recipes"):
+        recipe("hoper-radial-ppo")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("3/255", 3 / 255), ("0.075", 0.075), ("0", 0.0), (0.2, 0.2), ("1e-3", 1e-3)]
+)
+def test_radius_as_people_write_it(text: str | float, value: float) -> None:
+    assert parse_radius(text) == value
+
+
+@pytest.mark.parametrize("text", ["-1", "nan", "inf", "1/0", "1/2/3", "", "/", "a", "-3/255", "1/nan", "1e999"])
+def test_what_is_no_radius(text: str) -> None:
+    with pytest.raises(BadInput, match="radius must be"):
+        parse_radius(text)
+
+
+# --------------------------------------------------------------------------------------------------------------- fuzz
+
+PATHS = [
+    "policy_rate", "total_steps", "num_envs", "rollout", "minibatch", "hidden", "clip", "entropy", "max_std", "anneal",
+    "objective", "objective.type", "objective.radius", "objective.radius.end", "objective.radius.first_step",
+    "objective.kappa", "objective.kappa.value", "objective.bound", "objective.detach_std", "env", "env.id",
+    "env.options", "env.options.x", "attack", "attack_radius", "attack_probability", "nothing", "",
+]  # fmt: skip
+TYPE_NAMES = [
+    "Plain",
+    "Constant",
+    "Linear",
+    "Smoothed",
+    "Exponential",
+    "SA",
+    "Mix",
+    "EnvSpec",
+    "PPOConfig",
+    "x",
+    1,
+    None,
+]
+SCALARS = st.one_of(
+    st.none(), st.booleans(), st.integers(-5, 5), st.integers(), st.floats(), st.text(max_size=5),
+    st.sampled_from([1e-3, 64, 2048, "ibp", "crown", "mad"]),
+)  # fmt: skip
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3),
+        st.dictionaries(
+            st.sampled_from(["type", "value", "end", "start", "first_step", "last_step", "radius", "weight", "id"]),
+            inner,
+        ),
+        st.fixed_dictionaries({"type": st.sampled_from(TYPE_NAMES), "value": inner}),
+        st.fixed_dictionaries(
+            {"type": st.sampled_from(TYPE_NAMES), "end": inner, "first_step": inner, "last_step": inner}
+        ),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(st.sampled_from(["hopper-radial-ppo", "cartpole-ppo", "hopper-sa-ppo-convex"]), st.sampled_from(PATHS), VALUES)
+def test_any_value_anywhere_is_a_config_or_bad_input(name: str, path: str, value: Any) -> None:
+    table = encode(recipe(name).config)
+    place = table
+    *parents, last = path.split(".")
+    for parent in parents:
+        place = place.setdefault(parent, {})
+    place[last] = value
+    refused = ""
+    try:
+        config = decode(PPOConfig, table)
+    except BadInput as error:
+        refused = str(error)
+    if refused:
+        assert len(refused.splitlines()) == 1
+    else:
+        assert json.loads(json.dumps(encode(config))) == encode(config)
+        assert all(math.isfinite(number) for number in config.objective.coefficients(1_000_000).values())
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(st.one_of(st.text(max_size=20), st.builds("{}={}".format, st.sampled_from(PATHS), st.text(max_size=12))))
+def test_any_text_after_set_is_a_config_or_bad_input(text: str) -> None:
+    refused = ""
+    try:
+        with_settings(recipe("hopper-radial-ppo").config, [text])
+    except BadInput as error:
+        refused = str(error)
+    assert len(refused.splitlines()) <= 1

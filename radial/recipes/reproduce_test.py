@@ -1,0 +1,335 @@
+"""Filling a paper's table: which agents, which cells, what is played and what is not played again.
+
+`evaluate` is replaced by a closed form here: an agent of seed s scores 4000 + 100·s − 10,000·ε, ± 10.
+"""
+
+import csv
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from radial.agents.agents import Card, GaussianAgent
+from radial.agents.checkpoints import load, save
+from radial.algorithms.files import Corrupt
+from radial.attacks import ATTACKS
+from radial.core.data import BadInput, EnvSpec
+from radial.evaluation.episodes import Evaluation
+from radial.recipes import protocol
+from radial.recipes.protocol import NOMINAL, SEED, Column, Subject
+from radial.recipes.recipe import RECIPES, Cell, recipe
+from radial.recipes.reproduce import Entry, reproduce
+from radial.recipes.seeds import add_to_zoo, finished, median_seed, plain
+from radial.recipes.tables import TABLES, table
+
+PAPER = Path(__file__).parents[3] / "shared" / "paper"
+ENGINE = {"backend": "gymnasium", "version": "1.2.3", "simulator": "mujoco 3.3.7"}
+
+
+def fake_evaluate(agent: Any, env: EnvSpec, attack: Any, radius: float, episodes: int, seed: int, **more: Any) -> Any:
+    mean = 4000.0 + 100 * agent.card.seed - 10_000 * radius
+    returns = tuple(mean + 10 * (-1) ** i for i in range(episodes))
+    if hasattr(attack, "fit"):
+        attack = attack.fit(agent, env, 7)
+    return Evaluation(
+        more["name"], str(env), ENGINE, repr(attack), radius, float("inf"), seed, episodes, False, episodes, returns,
+        (1000,) * episodes, 0.1,
+    )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str, float]]]:
+    """An empty folder with an empty zoo; and a list of what was played."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RADIAL_ZOO", str(tmp_path / "zoo"))
+    monkeypatch.setattr(protocol, "engine_of", lambda env: ENGINE)
+    calls: list[tuple[str, str, float]] = []
+
+    def evaluate(agent: Any, env: EnvSpec, attack: Any, radius: float, *rest: Any, **more: Any) -> Any:
+        calls.append((more["name"], "none" if attack is None else type(attack).__name__, radius))
+        return fake_evaluate(agent, env, attack, radius, *rest, **more)
+
+    monkeypatch.setattr(protocol, "evaluate", evaluate)
+    yield calls
+
+
+def agent_of(name: str, seed: int, folder: str | Path, **changes: Any) -> None:
+    """A small untrained agent that says it is of this recipe."""
+    agent = GaussianAgent((3,), 2, (4,))
+    agent.initialize(torch.Generator().manual_seed(seed))
+    config = recipe(name).config
+    agent.card = replace(
+        Card(config.env, {"name": name, "config": plain(config)}, seed, config.total_steps, "a" * 40), **changes
+    )
+    save(agent, folder)
+
+
+# ------------------------------------------------------------------------------------------------------------ the data
+
+
+@pytest.mark.parametrize("name", ["mujoco", "mujoco-compounding"])
+def test_the_numbers_are_the_papers(name: str) -> None:
+    path = PAPER / f"{name.replace('-', '_')}.csv"
+    if not path.exists():
+        pytest.skip(f"the paper's numbers are not here ({path})")
+    with path.open() as file:
+        told = {
+            (line["env"], line["agent"]): [float(x) for x in list(line.values())[2:]] for line in csv.DictReader(file)
+        }
+    ours = {
+        (row.task, row.agent): [number for cell in row.paper for number in (cell.mean, cell.sem)]
+        for row in table(name).rows
+        if not row.extra
+    }
+    assert ours == told
+    assert list(ours) == list(told)
+
+
+@pytest.mark.parametrize("name", TABLES())
+def test_every_row_has_a_recipe_and_a_number_for_each_column(name: str) -> None:
+    for row in table(name).rows:
+        assert row.recipe in RECIPES()
+        assert RECIPES()[row.recipe].config.env.id == f"{row.task}-v4"
+        assert [(cell.attack, cell.radius) for cell in row.paper] == [(c.attack, c.radius) for c in table(name).columns]
+        assert {cell.attack for cell in row.paper} <= ATTACKS.keys()
+
+
+def test_unknown_names() -> None:
+    with pytest.raises(BadInput, match="mujoco, mujoco-compounding, got 'mujco'; did you mean 'mujoco'"):
+        table("mujco")
+    with pytest.raises(BadInput, match="did you mean 'hopper'.*walker2d-ppo"):
+        table("mujoco").chosen(["hoper"])
+    assert {row.task for row in table("mujoco").chosen(["Hopper", "walker2d-ppo"])} == {"Hopper", "Walker2d"}
+
+
+# ------------------------------------------------------------------------------------------------------------ one cell
+
+
+def test_match_is_two_combined_standard_errors() -> None:
+    facts = {"key": {}, "returns": [110.0, 90.0] * 50}  # 100 ± 1, by hand
+    score = protocol.Score.of(facts)
+    assert (score.mean, score.sem) == (100, pytest.approx(1))
+    for paper, sem, match in (
+        (102.8, 1.0, "within"),
+        (102.9, 1.0, "below"),
+        (97.1, 1.0, "above"),
+        (110, 5.0, "within"),
+    ):
+        assert Entry(NOMINAL, Cell("none", 0, paper, sem), score).match == match
+    assert Entry(NOMINAL, Cell("none", 0, 1, 1), None).match is None
+
+
+def test_a_key_names_everything_the_returns_depend_on() -> None:
+    agent_of("hopper-ppo", 0, "a")
+    agent_of("hopper-ppo", 1, "b")
+    one, other = Subject("a", Path("a")), Subject("b", Path("b"))
+    mad = Column("mad", 0.075)
+    key = one.key(mad, 50)
+    assert key["weights"] == json.loads(Path("a/card.json").read_text())["sha256"]
+    assert (key["env"], key["engine"]) == ("mujoco/Hopper-v4 (backend=gymnasium)", ENGINE)
+    assert (key["seed"], key["episodes"], key["radius"]) == (SEED, 50, 0.075)
+    keys = [key, other.key(mad, 50), one.key(mad, 49), one.key(NOMINAL, 50), one.key(Column("mad", 0.15), 50)]
+    assert len({protocol.hashed(key) for key in keys}) == 5
+    assert Subject("elsewhere", Path("a")).key(mad, 50) == key  # the same agent under another name
+
+
+def test_an_attack_that_learns_learns_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    fitted: list[int] = []
+
+    class Learner:
+        def fit(self, agent: Any, env: EnvSpec, seed: int) -> Any:
+            fitted.append(seed)
+            return self
+
+    monkeypatch.setitem(ATTACKS, "learner", Learner)  # type: ignore[arg-type]
+    agent_of("hopper-ppo", 0, "a")
+    subject = Subject("a", Path("a"))
+    for radius in (0.1, 0.2):
+        subject.score(Column("learner", radius), 2)
+    assert fitted == [7]
+
+
+# ----------------------------------------------------------------------------------------------------------- the table
+
+
+def test_missing_agents_are_empty_cells_and_a_note(played: list[Any]) -> None:
+    agent_of("hopper-ppo", 1, "zoo/hopper-ppo")
+    result = reproduce(table("mujoco"), Path("results"), episodes=4)
+    assert len(result.lines) == 9  # no extra row without an agent
+    assert played == [
+        ("zoo/hopper-ppo", "none", 0.0), ("zoo/hopper-ppo", "MAD", 0.0375), ("zoo/hopper-ppo", "MAD", 0.075),
+        ("zoo/hopper-ppo", "MAD", 0.15),
+    ]  # fmt: skip
+    by = {line.row.recipe: line for line in result.lines}
+    found = [entry.ours and entry.ours.mean for entry in by["hopper-ppo"].entries]
+    assert found == pytest.approx([4100, 3725, 3350, 2600])
+    missing = by["walker2d-radial-ppo"]
+    assert [entry.ours for entry in missing.entries] == [None] * 4
+    assert "zoo/walker2d-radial-ppo" in str(missing.note)
+    assert "radial train walker2d-radial-ppo" in str(missing.note)
+    facts = json.loads(Path("results/mujoco.json").read_text())
+    cell = facts["rows"][3]["cells"][2]
+    assert (cell["paper"], cell["match"]) == ({"mean": 1524.2, "sem": 146.3}, "above")
+    assert len(facts["evaluations"][cell["ours"]["evaluation"]]["returns"]) == 4
+    assert facts == result.to_json()
+
+
+def test_the_released_form_is_shown_where_there_is_an_agent() -> None:
+    agent_of("hopper-radial-ppo-released", 0, "zoo/hopper-radial-ppo-released")
+    result = reproduce(table("mujoco"), Path("results"), episodes=2)
+    assert [line.row.recipe for line in result.lines if line.row.extra] == ["hopper-radial-ppo-released"]
+    named = reproduce(table("mujoco"), Path("results"), episodes=2, only=["walker2d-radial-ppo-released"])
+    assert [line.row.task for line in named.lines if line.row.extra] == ["Walker2d", "Hopper"]
+
+
+def test_what_is_finished_is_not_played_again(played: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    agent_of("hopper-ppo", 1, "zoo/hopper-ppo")
+    stop, evaluate = RuntimeError("the power went out"), protocol.evaluate
+
+    def third_time(*values: Any, **more: Any) -> Any:
+        if len(played) == 2:
+            raise stop
+        return evaluate(*values, **more)
+
+    monkeypatch.setattr(protocol, "evaluate", third_time)
+    with pytest.raises(RuntimeError, match="power"):
+        reproduce(table("mujoco"), Path("results"), episodes=4)
+    assert len(json.loads(Path("results/mujoco.json").read_text())["evaluations"]) == 2
+    monkeypatch.setattr(protocol, "evaluate", evaluate)
+
+    def times(**more: Any) -> int:
+        played.clear()
+        reproduce(table("mujoco"), Path("results"), **{"episodes": 4, **more})
+        return len(played)
+
+    assert times() == 2  # the other two
+    assert times() == 0
+    assert times(episodes=5) == 4
+    assert times() == 0  # those of 4 episodes are still there
+    assert times(fresh=True) == 4
+    agent_of("hopper-ppo", 2, "zoo/hopper-ppo")
+    assert times() == 4  # another agent of the same name
+
+
+def test_only_some_rows_are_played_and_the_others_show_what_is_known(played: list[Any]) -> None:
+    for name in ("hopper-ppo", "walker2d-ppo", "halfcheetah-ppo"):
+        agent_of(name, 0, f"zoo/{name}")
+    reproduce(table("mujoco"), Path("results"), episodes=2, only=["hopper"])
+    result = reproduce(table("mujoco"), Path("results"), episodes=2, only=["walker2d-ppo"])
+    assert {name for name, *_ in played} == {"zoo/hopper-ppo", "zoo/walker2d-ppo"}
+    by = {line.row.recipe: line for line in result.lines}
+    assert all(entry.ours for name in ("hopper-ppo", "walker2d-ppo") for entry in by[name].entries)
+    assert "--only halfcheetah-ppo" in str(by["halfcheetah-ppo"].note)
+    assert [line.row.recipe for line in result.only(["walker2d-ppo"]).lines] == ["walker2d-ppo"]
+
+
+def test_two_tables_at_once_keep_each_others_cells() -> None:
+    """The second was opened before the first saved anything."""
+    from radial.recipes.book import Book
+
+    agent_of("hopper-ppo", 0, "a")
+    subject, path = Subject("a", Path("a")), Path("results/mujoco.json")
+    first, second = Book(path, episodes=2), Book(path, episodes=2)
+    first.measure(subject, NOMINAL)
+    second.measure(subject, Column("mad", 0.1))
+    assert len(json.loads(path.read_text())["evaluations"]) == 2
+
+
+@pytest.mark.parametrize("damage", ["{", '{"evaluations": 3}', '{"evaluations": {"x": {"key": {}, "returns": [1]}}}'])
+def test_a_damaged_file_of_results_is_refused(damage: str) -> None:
+    Path("results").mkdir()
+    Path("results/mujoco.json").write_text(damage)
+    with pytest.raises(Corrupt, match="mujoco.json"):
+        reproduce(table("mujoco"), Path("results"))
+    assert Path("results/mujoco.json").read_text() == damage
+
+
+def test_an_agent_in_the_wrong_place_is_refused() -> None:
+    agent_of("walker2d-ppo", 0, "zoo/hopper-ppo")
+    with pytest.raises(BadInput, match=r"zoo/hopper-ppo must act in mujoco/Hopper-v4"):
+        reproduce(table("mujoco"), Path("results"))
+    assert not Path("results").exists()
+
+
+def test_other_settings_than_the_recipes_are_named() -> None:
+    config = {**plain(recipe("hopper-ppo").config), "policy_rate": 1.0}
+    agent_of("hopper-ppo", 0, "zoo/hopper-ppo", recipe={"name": "hopper-ppo", "config": config})
+    result = reproduce(table("mujoco"), Path("results"), episodes=2)
+    line = next(line for line in result.lines if line.agent)
+    assert line.differs[-1] == "It was trained when the recipe had other settings: policy_rate."
+    assert line.differs[:-1] == recipe("hopper-ppo").differs
+
+
+# ------------------------------------------------------------------------------------------------------- several seeds
+
+
+def test_the_lower_median() -> None:
+    assert median_seed({0: 10.0, 1: 30.0, 2: 20.0}) == 2
+    assert median_seed({0: 10.0, 1: 30.0, 2: 20.0, 3: 40.0}) == 2  # the second of four
+    assert median_seed({5: 1.0}) == 5
+    assert median_seed({3: 7.0, 1: 7.0, 2: 7.0}) == 2  # equal scores: by seed
+    with pytest.raises(BadInput):
+        median_seed({})
+
+
+def test_of_trained_seeds_the_median_fills_the_table(played: list[Any]) -> None:
+    runs = [Path(f"runs/hopper-ppo-seed{seed}") for seed in (0, 1, 2)]
+    for seed, run in enumerate(runs):
+        agent_of("hopper-ppo", seed, run / "agent")
+        assert finished(run, "hopper-ppo", seed)
+    result = reproduce(table("mujoco"), Path("results"), only=["hopper-ppo"], runs={"hopper-ppo": runs}, episodes=2)
+    agent = next(line.agent for line in result.lines if line.agent)
+    assert (agent.name, agent.seed) == ("runs/hopper-ppo-seed1", 1)
+    assert [agent.seeds[str(seed)]["MAD 0.075"]["mean"] for seed in (0, 1, 2)] == pytest.approx([3250, 3350, 3450])
+    assert len(played) == 2 * 3 + 2  # nominal and MAD 0.075 of each, then the two other columns of the median
+    facts = json.loads(Path("results/mujoco.json").read_text())
+    row = next(row for row in facts["rows"] if row["ours"])
+    assert row["ours"]["seeds"].keys() == {"0", "1", "2"}
+
+
+def test_a_run_of_something_else_is_not_taken_for_finished() -> None:
+    assert not finished(Path("runs/none"), "hopper-ppo", 0)
+    agent_of("hopper-ppo", 0, "run/agent")
+    for name, seed in (("hopper-ppo", 1), ("walker2d-ppo", 0)):
+        with pytest.raises(BadInput, match="run holds another run"):
+            finished(Path("run"), name, seed)
+
+
+def test_the_median_joins_the_zoo_with_all_scores_on_its_card() -> None:
+    runs = [Path(f"run{seed}") for seed in (4, 2, 3, 5)]
+    for run in runs:
+        agent_of("hopper-ppo", int(run.name[3:]), run / "agent")
+    added = add_to_zoo(runs, episodes=4)
+    assert (added["run"], added["name"]) == ("run3", "hopper-ppo")
+    card = load("zoo/hopper-ppo").card
+    assert (card.seed, card.commit, card.recipe["name"]) == (3, "a" * 40, "hopper-ppo")
+    assert card.results["nominal"] == {"mean": 4300.0, "sem": 5.0}
+    assert card.results["MAD 0.075"]["mean"] == pytest.approx(3550)
+    assert sorted(card.results["seeds"]) == ["2", "3", "4", "5"]
+    assert card.results["protocol"]["episodes"] == 4
+    line = next(line for line in reproduce(table("mujoco"), Path("results"), episodes=2).lines if line.agent)
+    assert line.agent is not None
+    assert len(line.agent.seeds) == 4
+    assert line.agent.changed == ()
+    with pytest.raises(BadInput, match="--replace"):
+        add_to_zoo(runs, episodes=4)
+    assert add_to_zoo(runs[:1], episodes=4, replace=True)["seed"] == 4
+
+
+def test_runs_that_do_not_belong_together() -> None:
+    agent_of("hopper-ppo", 0, "a")
+    agent_of("hopper-ppo", 0, "b")
+    agent_of("walker2d-ppo", 1, "c")
+    agent_of("hopper-ppo", 2, "d", steps=5)
+    agent_of("hopper-ppo", 3, "e", recipe={})
+    for runs, says in ((["a", "b"], "both have 0"), (["a", "c"], "differ"), (["a", "d"], "differ"), (["e"], "recipe")):
+        with pytest.raises(BadInput, match=says):
+            add_to_zoo([Path(run) for run in runs])
+    for name in ("../out", "", ".hidden", "a b"):
+        with pytest.raises(BadInput, match="name must be"):
+            add_to_zoo([Path("a")], name)
+    assert not Path("zoo").exists()

@@ -1,0 +1,133 @@
+"""Several seeds of one recipe: what each of them scores, and which one stands for all.
+
+How they are trained is in `training`; how one agent is scored is in `protocol`.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from radial.agents.agents import Card
+from radial.agents.checkpoints import CARD, load, save
+from radial.algorithms.config import encode
+from radial.algorithms.ppo import PPOConfig
+from radial.core.data import BadInput
+from radial.evaluation.episodes import check_whole
+from radial.recipes.protocol import EPISODES, NOMINAL, SEED, Column, Measure, Score, Subject, Watch, silent
+from radial.recipes.recipe import Recipe, recipe
+from radial.recipes.training import AGENT
+from radial.recipes.zoo import zoo_folder
+
+RULE = "the lower median of the seeds' mean returns under MAD at the recipe's radius"
+
+
+def median_seed(scores: Mapping[int, float]) -> int:
+    """The seed of the lower median: of n scores the ⌈n/2⌉-th lowest, among equal ones that of the lower seed first.
+
+    A best seed says what luck can do, a median what the method does; the lower one, because it is an agent and no mean.
+    """
+    if not scores:
+        raise BadInput("seeds must be at least one")
+    return sorted(scores, key=lambda seed: (scores[seed], seed))[(len(scores) - 1) // 2]
+
+
+def score_seeds(subjects: Mapping[int, Subject], radius: float, measure: Measure) -> dict[int, dict[Column, Score]]:
+    """What each seed scores without an attack and under MAD at `radius`."""
+    columns = (NOMINAL, Column("mad", radius))
+    return {seed: {column: measure(subject, column) for column in columns} for seed, subject in subjects.items()}
+
+
+def summarize_seeds(scores: Mapping[int, Mapping[Column, Score]]) -> dict[str, Any]:
+    """All seeds' scores and the chosen one's, as JSON for a card; `chosen` is the seed.
+
+    scores  by seed; the last column of each decides
+    """
+    chosen = median_seed({seed: list(columns.values())[-1].mean for seed, columns in scores.items()})
+    table = {str(seed): {column.label: _numbers(score) for column, score in scores[seed].items()} for seed in scores}
+    facts = next(iter(scores[chosen].values())).facts
+    protocol = {"episodes": facts["episodes"], "seed": SEED, "engine": facts["engine"], "chosen by": RULE}
+    return {**table[str(chosen)], "seeds": table, "chosen": chosen, "protocol": protocol}
+
+
+def _numbers(score: Score) -> dict[str, float]:
+    return {"mean": score.mean, "sem": score.sem}
+
+
+def seeds_on_card(card: Card) -> dict[str, dict[str, dict[str, float]]]:
+    """What `summarize_seeds` left on a card; nothing where the card holds anything else."""
+    seeds: Any = card.results.get("seeds")
+    try:
+        return {
+            seed: {label: {key: float(score[key]) for key in ("mean", "sem")} for label, score in row.items()}
+            for seed, row in seeds.items()
+        }
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return {}
+
+
+def finished(run: Path, name: str, seed: int) -> bool:
+    """Whether a run of this recipe and seed is there and finished; a finished one of another config is refused."""
+    if not (run / AGENT / CARD).is_file():
+        return False
+    card = load(run).card
+    if (card.recipe, card.seed) != ({"name": name, "config": plain(recipe(name).config)}, seed):
+        raise BadInput(
+            f"{run} holds another run than {name} with seed {seed} as it is now; move it away"
+        )
+    return True
+
+
+def plain(config: PPOConfig) -> dict[str, Any]:
+    """A config as a card holds it."""
+    return json.loads(json.dumps(encode(config)))
+
+
+def subjects_of(runs: Sequence[Path]) -> tuple[Recipe, dict[int, Subject]]:
+    """The agents of finished runs by their seeds, known to be of one recipe and one config."""
+    if not runs:
+        raise BadInput("runs must be at least one folder")
+    subjects: dict[int, Subject] = {}
+    for run in runs:
+        subject = Subject(str(run), run)
+        seed, first = subject.card.seed, next(iter(subjects.values()), subject)
+        if seed is None or not subject.card.recipe.get("name"):
+            raise BadInput(f"{run} must say which recipe and seed it was trained with")
+        if seed in subjects:
+            raise BadInput(f"runs must have different seeds, {subjects[seed].name} and {run} both have {seed}")
+        if (subject.card.recipe, subject.card.steps) != (first.card.recipe, first.card.steps):
+            raise BadInput(f"runs must be of one recipe with one config, {first.name} and {run} differ")
+        subjects[seed] = subject
+    return recipe(str(first.card.recipe["name"])), subjects
+
+
+def add_to_zoo(
+    runs: Sequence[Path],
+    name: str | None = None,
+    *,
+    episodes: int = EPISODES,
+    replace: bool = False,
+    watch: Watch = silent,
+) -> dict[str, Any]:
+    """Score finished runs of one recipe and save the median agent in the zoo, with all scores on its card.
+
+    name     in the zoo; None: that of the recipe
+    replace  an agent of that name
+    """
+    check_whole("episodes", episodes, 1)
+    made_by, subjects = subjects_of(runs)
+    name = made_by.name if name is None else name
+    folder = zoo_folder() / name
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}", name):
+        raise BadInput(f"name must be letters, digits and . _ + -, got {name!r}")
+    if folder.exists() and not replace:
+        raise BadInput(f"{folder} is there already; --replace puts the new agent in its place")
+    scores = score_seeds(subjects, made_by.radius, lambda subject, column: subject.score(column, episodes, watch))
+    summary = summarize_seeds(scores)
+    chosen = subjects[summary.pop("chosen")]
+    save(chosen.agent, folder, results={**chosen.card.results, **summary})
+    return {
+        "name": name, "folder": str(folder), "recipe": made_by.name, "run": chosen.name, "seed": chosen.card.seed,
+        "steps": chosen.card.steps, "commit": chosen.card.commit, "results": summary,
+    }  # fmt: skip

@@ -1,0 +1,100 @@
+"""A reproduced table as a page and as a figure, from made-up scores."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from radial.core.data import BadInput
+from radial.recipes.protocol import Score
+from radial.recipes.reproduce import Entry, Line, Result, Trained
+from radial.recipes.tables import Table, table
+from radial.reports.figures import figure
+from radial.reports.tables import grid, markdown
+
+ENGINE = {"backend": "gymnasium", "version": "1.2.3", "simulator": "mujoco 3.3.7"}
+
+
+def score(mean: float, sem: float) -> Score:
+    spread = sem * 50**0.5
+    return Score.of({"key": {"mean": mean}, "returns": [mean - spread, mean + spread] * 25})
+
+
+def result(whole: Table, missing: tuple[str, ...] = (), shift: float = -150.0) -> Result:
+    """Every agent a little worse than the paper's; some missing."""
+    lines = []
+    for row in whole.rows:
+        there = row.recipe not in missing
+        pairs = list(zip(whole.columns, row.paper, strict=True))
+        seeds = {"0": {"nominal": {"mean": 3500.4, "sem": 1.0}, "MAD 0.075": {"mean": 3000.0, "sem": 2.0}}}
+        agent = Trained(f"zoo/{row.recipe}", 4_096_000, 0, seeds, "c0ffee" * 6, "ab" * 32, ENGINE, ())
+        entries = tuple(
+            Entry(column, cell, score(cell.mean + shift * i, 40.0 + i) if there else None)
+            for i, (column, cell) in enumerate(pairs)
+        )
+        note = None if there else f"no agent zoo/{row.recipe}"
+        lines.append(Line(row, agent if there else None, entries, note))
+    return Result(whole, 50, tuple(lines))
+
+
+GOLDEN = """\
+| task        | agent      |       | nominal         | MAD 0.075        | compounding 0.075 | match    |
+| ----------- | ---------- | ----- | --------------- | ---------------- | ----------------- | -------- |
+| Walker2d    | RADIAL-PPO | paper | 5251.6 ± 10.4   | 4474.7 ± 140.6   | 4349.9 ± 127.0    |          |
+|             |            | ours  | 5251.6 ± 40.0 ≈ | 4324.7 ± 41.0 ≈  | 4049.9 ± 42.0 ▼   | 2 ≈, 1 ▼ |
+| Hopper      | RADIAL-PPO | paper | 3737.5 ± 4.5    | 3252.1 ± 101.9   | 3439.1 ± 70.3     |          |
+|             |            | ours  | –               | –                | –                 | –        |
+| HalfCheetah | RADIAL-PPO | paper | 4724.3 ± 10.6   | 4480.0 ± 66.9    | 4382.5 ± 142.8    |          |
+|             |            | ours  | 4724.3 ± 40.0 ≈ | 4330.0 ± 41.0 ≈  | 4082.5 ± 42.0 ▼   | 2 ≈, 1 ▼ |
+"""
+
+
+def test_the_page_says_what_was_run_what_came_out_and_what_differs() -> None:
+    page = markdown(result(table("mujoco-compounding"), missing=("hopper-radial-ppo",)))
+    found = "\n".join(line for line in page.splitlines() if line.startswith("|")).split("| agent ")[0]
+    assert [line.replace(" ", "") for line in found.splitlines()] == [
+        line.replace(" ", "") for line in GOLDEN.splitlines()
+    ]
+    for needed in (
+        "50 episodes, evaluation seed 1234",
+        "gymnasium 1.2.3, mujoco 3.3.7",
+        "± is the standard error over the episodes of one agent",
+        "lower median",
+        "| zoo/walker2d-radial-ppo ",
+        "4,096,000",
+        "0: 3500 / 3000",
+        "c0ffeec0ff",
+        "- Hopper RADIAL-PPO: no agent zoo/hopper-radial-ppo.",
+        "- The tasks are Gymnasium's -v4",
+    ):
+        assert needed in page
+    assert "The ramp is smoothed" not in page  # a deviation of an agent that is not there
+
+
+def test_a_sentence_that_holds_for_some_names_them() -> None:
+    page = markdown(result(table("mujoco")))
+    line = next(line for line in page.splitlines() if "minimum of six terms" in line)
+    assert line.endswith("(walker2d-radial-ppo-released, hopper-radial-ppo-released, halfcheetah-radial-ppo-released)")
+    assert sum("16 envs × 128 steps" in line for line in page.splitlines()) == 1
+
+
+def test_above_within_below() -> None:
+    _, rows = grid(result(table("mujoco"), shift=+500.0))
+    assert rows[1][-1] == "1 ≈, 3 ▲"
+    assert rows[1][4].endswith("▲")
+
+
+@pytest.mark.parametrize("name", ["mujoco", "mujoco-compounding"])
+@pytest.mark.parametrize("missing", [(), ("hopper-radial-ppo", "hopper-ppo")])
+def test_the_figure_is_drawn(name: str, missing: tuple[str, ...], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    figure(result(table(name), missing), tmp_path / "a.png")
+    assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_without_matplotlib_the_pip_line_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(BadInput, match=r"pip install 'radial-rl\[report\]'"):
+        figure(result(table("mujoco")), tmp_path / "a.png")
+    assert list(tmp_path.iterdir()) == []
