@@ -9,7 +9,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 .PHONY: demo test test-nightly test-oracle lint docs clean
 
 demo: $(VENV)/.core
-	$(BIN)/python examples/bounds_tour.py --out out/demo
+	$(BIN)/python examples/cartpole.py --out out/demo
 
 test: lint docs
 	$(PYTEST)

@@ -13,16 +13,10 @@ verdicts = rr.certify_action(network, ball)
 from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.agents.checkpoints import load, save
 from radial.algorithms.ppo import PPOConfig
-from radial.attacks import (
-    ATTACKS,
-    MAD,
-    PGD,
-    Compounding,
-    Critic,
-    NoAttack,
-    RandomNoise,
-    RobustSarsa,
-)
+from radial.attacks import ATTACKS
+from radial.attacks.compounding import Compounding
+from radial.attacks.gradient import MAD, PGD, Critic, NoAttack, RandomNoise
+from radial.attacks.sarsa import RobustSarsa
 from radial.bounds.certify import certify_action
 from radial.bounds.layers import UnsupportedLayer
 from radial.bounds.methods import METHODS, best_of, crown, crown_ibp, ibp, mixed, sound

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.extras import SubcommandApp
 
+from radial.commands.bench_ppo import bench_ppo
 from radial.commands.evaluate import evaluate
 from radial.commands.recipes import recipes
 from radial.commands.reproduce import reproduce
@@ -30,6 +31,7 @@ app.command(zoo, name="zoo", help="the trained agents that come with the reposit
 zoo.command(name="list")(list_zoo)
 zoo.command(name="add")(add_zoo)
 app.command(bench, name="bench", help="measure speed and memory on this machine, as ratios in one run")
+bench.command(name="ppo")(bench_ppo)
 
 
 @app.command

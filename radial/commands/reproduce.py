@@ -124,8 +124,8 @@ def _print(result: "Result") -> None:
     table = Table(title=f"{result.table.title}: {result.table.source}")
     for at, heading in enumerate(headings):
         table.add_column(heading, justify="right" if 2 < at < len(headings) - 1 else "left", no_wrap=at > 2)
-    for at, row in enumerate(rows):
-        table.add_row(*row, end_section=at % 2 == 1)
+    for row in rows:
+        table.add_row(*row, end_section=row[2] == "ours")
     print_table(table)
     for line in result.lines:
         if line.note:

@@ -1,4 +1,4 @@
-"""`radial reproduce` and `radial zoo add` as their users meet them; what they play is a closed form, see reproduce_test."""
+"""`radial reproduce` and `radial zoo add` as their users meet them; what is played is a closed form."""
 
 import json
 import sys
@@ -22,14 +22,20 @@ def run(*arguments: str) -> int:
     return 0
 
 
-def test_files_markdown_and_json(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.fixture
+def no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Drawing takes a while, and has tests of its own."""
+    monkeypatch.setattr("radial.reports.figures.figure", lambda result, path: path.write_bytes(b"drawn"))
+
+
+def test_files_markdown_and_json(no_figure: None, capsys: pytest.CaptureFixture[str]) -> None:
     agent_of("hopper-ppo", 1, "zoo/hopper-ppo")
     assert run("reproduce", "mujoco", "--episodes", "2") == 0
     out, err = capsys.readouterr()
     assert out == Path("results/mujoco.md").read_text()
     assert "4100.0 ± 7.1 ▲" in out
     assert "zoo/hopper-ppo, MAD 0.15" in err
-    assert {path.name for path in Path("results").iterdir()} >= {"mujoco.json", "mujoco.md"}
+    assert {path.name for path in Path("results").iterdir()} == {"mujoco.json", "mujoco.md", "mujoco.png"}
 
     assert run("reproduce", "mujoco", "--only", "hopper", "--episodes", "2", "--json") == 0
     out, err = capsys.readouterr()
@@ -47,7 +53,7 @@ def test_no_matplotlib_no_figure(monkeypatch: pytest.MonkeyPatch, capsys: pytest
 
 
 def test_train_skips_what_is_finished_and_resumes_what_is_not(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    no_figure: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: dict[str, Sequence[str]] = {}
 

@@ -129,6 +129,10 @@ class VecEnv(Protocol):
     actions: Discrete | Continuous
     engine: Mapping[str, str]  # backend, its version, the simulator's version: written into every result
 
+    @property
+    def steps(self) -> int:
+        """Real steps so far, summed over the envs."""
+
     def reset(self) -> Tensor:
         """The first observations (N, *obs). Once, before the first step."""
 

@@ -5,7 +5,6 @@
 
 import csv
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,7 @@ def fake_evaluate(agent: Any, env: EnvSpec, attack: Any, radius: float, episodes
 
 
 @pytest.fixture(autouse=True)
-def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[str, str, float]]]:
+def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str, float]]:
     """An empty folder with an empty zoo; and a list of what was played."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RADIAL_ZOO", str(tmp_path / "zoo"))
@@ -54,7 +53,7 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tup
         return fake_evaluate(agent, env, attack, radius, *rest, **more)
 
     monkeypatch.setattr(protocol, "evaluate", evaluate)
-    yield calls
+    return calls
 
 
 def agent_of(name: str, seed: int, folder: str | Path, **changes: Any) -> None:
@@ -101,7 +100,7 @@ def test_every_row_has_a_recipe_and_a_number_for_each_column(name: str) -> None:
 def test_unknown_names() -> None:
     with pytest.raises(BadInput, match="mujoco, mujoco-compounding, got 'mujco'; did you mean 'mujoco'"):
         table("mujco")
-    with pytest.raises(BadInput, match="did you mean 'hopper'.*walker2d-ppo"):
+    with pytest.raises(BadInput, match=r"did you mean 'hopper'.*walker2d-ppo"):
         table("mujoco").chosen(["hoper"])
     assert {row.task for row in table("mujoco").chosen(["Hopper", "walker2d-ppo"])} == {"Hopper", "Walker2d"}
 
@@ -243,7 +242,7 @@ def test_two_tables_at_once_keep_each_others_cells() -> None:
 def test_a_damaged_file_of_results_is_refused(damage: str) -> None:
     Path("results").mkdir()
     Path("results/mujoco.json").write_text(damage)
-    with pytest.raises(Corrupt, match="mujoco.json"):
+    with pytest.raises(Corrupt, match=r"mujoco\.json"):
         reproduce(table("mujoco"), Path("results"))
     assert Path("results/mujoco.json").read_text() == damage
 

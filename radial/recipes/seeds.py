@@ -73,9 +73,7 @@ def finished(run: Path, name: str, seed: int) -> bool:
         return False
     card = load(run).card
     if (card.recipe, card.seed) != ({"name": name, "config": plain(recipe(name).config)}, seed):
-        raise BadInput(
-            f"{run} holds another run than {name} with seed {seed} as it is now; move it away"
-        )
+        raise BadInput(f"{run} holds another run than {name} with seed {seed} as it is now; move it away")
     return True
 
 

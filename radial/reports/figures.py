@@ -10,7 +10,13 @@ from radial.core.data import BadInput
 from radial.recipes.reproduce import Line, Result
 
 # Okabe and Ito's colours, told apart by every kind of sight; the shapes say the same once more.
-STYLES = (("#000000", "o"), ("#0072B2", "s"), ("#D55E00", "D"), ("#009E73", "^"), ("#CC79A7", "v"), ("#E69F00", "P"))
+STYLES = {
+    "PPO": ("#000000", "o"),
+    "SA-PPO": ("#0072B2", "s"),
+    "RADIAL-PPO": ("#D55E00", "D"),
+    "RADIAL-PPO, as released": ("#009E73", "^"),
+}
+OTHER = ("#CC79A7", "v")
 
 
 def figure(result: Result, path: Path) -> None:
@@ -30,7 +36,8 @@ def figure(result: Result, path: Path) -> None:
         for line in (line for line in result.lines if line.row.task == task):
             _draw(panel, line, agents.index(line.row.agent), len(agents))
         panel.set_title(task)
-        panel.set_ylim(bottom=0)
+        low, high = panel.get_ylim()
+        panel.set_ylim(min(low, 0.0), 1.04 * high)
         panel.grid(axis="y", color="#dddddd", linewidth=0.6)
         panel.set_axisbelow(True)
         panel.spines[["top", "right"]].set_visible(False)
@@ -44,7 +51,7 @@ def figure(result: Result, path: Path) -> None:
 
 
 def _draw(panel: Any, line: Line, agent: int, agents: int) -> None:
-    color, marker = STYLES[agent % len(STYLES)]
+    color, marker = STYLES.get(line.row.agent, OTHER)
     places, step, joined = _places(line)
     shift = (agent - (agents - 1) / 2) * step
     paper = [(x, entry.paper.mean, entry.paper.sem) for x, entry in zip(places, line.entries, strict=True)]
@@ -69,7 +76,7 @@ def _places(line: Line) -> tuple[list[float], float, bool]:
 
 def _ticks(panel: Any, result: Result) -> None:
     places, _, joined = _places(result.lines[0])
-    labels = [f"{column.radius:g}" if joined else column.label for column in result.table.columns]
+    labels = [f"{column.radius:g}" if joined else column.label.replace(" ", "\n") for column in result.table.columns]
     panel.set_xticks(places, labels)
     if joined:
         attacks = sorted({column.label.split()[0] for column in result.table.columns} - {"nominal"})
@@ -81,10 +88,10 @@ def _ticks(panel: Any, result: Result) -> None:
 def _legend(agents: list[str]) -> list[Any]:
     from matplotlib.lines import Line2D
 
-    drawn = [
-        Line2D([], [], color=color, marker=marker, label=agent)
-        for agent, (color, marker) in zip(agents, STYLES * len(agents), strict=False)
-    ]
+    drawn = []
+    for agent in agents:
+        color, marker = STYLES.get(agent, OTHER)
+        drawn.append(Line2D([], [], color=color, marker=marker, label=agent))
     grey: dict[str, Any] = {"color": "#666666", "marker": "o"}
     return [
         *drawn,
