@@ -1,0 +1,122 @@
+"""What carries the robustness of RADIAL-PPO on Hopper? Trains variants of one recipe at a quarter of its length.
+
+Each variant changes one thing; the ramps shrink with the length. A finished run is kept, an unfinished one goes on, so
+the script may be stopped at any time. Writes results/ablation-ppo.json and .md.
+
+    python benchmarks/ablation.py --only likelihood-0.95 released --jobs 2
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import radial as rr
+
+RECIPE = "hopper-radial-ppo"
+STEPS = 1_024_000
+RADII = (0.0, 0.075, 0.15)
+
+
+def objective(kind: str, **settings: object) -> list[str]:
+    """The recipe with another objective: its ramp stays."""
+    fields = {"kappa": 0.5, "bound": "ibp", "detach_std": kind == "RadialLikelihood"} | settings
+    return [
+        f"objective.type={json.dumps(kind)}",
+        *(f"objective.{name}={json.dumps(value)}" for name, value in fields.items()),
+    ]
+
+
+VARIANTS: dict[str, tuple[str, list[str]]] = {
+    "ppo": ("plain PPO", ["objective.kappa=1.0"]),
+    "worst-case": ("the paper's form", objective("RadialWorstCase")),
+    "worst-case-detached": ("the paper's form, σ detached", objective("RadialWorstCase", detach_std=True)),
+    "worst-case-0.92": ("the same, κ 0.92", objective("RadialWorstCase", kappa=0.92, detach_std=True)),
+    "released": ("six-way minimum, raw advantages", objective("RadialReleased")),
+    "released-1x2048": ("the same, 1 env × 2,048 steps", [*objective("RadialReleased"), "num_envs=1"]),
+    "likelihood-0.5": ("A·log π, κ 0.5", objective("RadialLikelihood")),
+    "likelihood-0.8": ("A·log π, κ 0.8", objective("RadialLikelihood", kappa=0.8)),
+    "likelihood-0.95": ("A·log π, κ 0.95", objective("RadialLikelihood", kappa=0.95)),
+    "likelihood-crown": ("A·log π, κ 0.95, CROWN-IBP", objective("RadialLikelihood", kappa=0.95, bound="crown-ibp")),
+}
+
+
+def train(name: str, seed: int, runs: Path) -> subprocess.Popen[bytes]:
+    """One variant in a process of its own."""
+    settings = [part for setting in VARIANTS[name][1] for part in ("--set", setting)]
+    command = [
+        sys.executable, "-m", "radial", "train", RECIPE, "--steps", str(STEPS), "--seed", str(seed), "--threads", "1",
+        "--out", str(runs / f"{name}-seed{seed}"), "--resume", *settings,
+    ]  # fmt: skip
+    return subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
+
+
+def measure(run: Path) -> dict[str, object]:
+    """Nominal and under MAD, 50 episodes each."""
+    agent = rr.load(run)
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    last = json.loads(lines[-1])
+    found: dict[str, object] = {
+        "steps": last["step"],
+        "std": last["charts/std"],
+        "width": last.get("robust/bound_width"),
+    }
+    for radius in RADII:
+        result = rr.evaluate(agent, "Hopper-v4", rr.MAD() if radius else None, radius, 50, seed=0)
+        found[f"{radius:g}"] = {"mean": result.mean, "sem": result.sem}
+        found["engine"] = dict(result.engine)
+    return found
+
+
+def table(results: dict[str, dict[str, dict[str, object]]]) -> str:
+    """Markdown, one line per run."""
+    lines = [
+        f"Hopper-v4, {STEPS:,} steps (a quarter of the recipe, ramps in proportion), 50 episodes, mean ± SEM of one agent.",
+        "",
+        "| variant | seed | nominal | MAD 0.075 | MAD 0.15 | mean σ | bound width |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, seeds in results.items():
+        for seed, row in seeds.items():
+            cells = [f"{row[f'{r:g}']['mean']:.0f} ± {row[f'{r:g}']['sem']:.0f}" for r in RADII]  # type: ignore[index]
+            width = "–" if row["width"] is None else f"{row['width']:.2f}"
+            lines.append(f"| {VARIANTS[name][0]} | {seed} | {' | '.join(cells)} | {row['std']:.2f} | {width} |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Train what is missing, measure it, write the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", choices=list(VARIANTS), default=list(VARIANTS))
+    parser.add_argument("--seeds", type=int, nargs="*", default=[0])
+    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--runs", type=Path, default=Path("runs/ablation"))
+    parser.add_argument("--out", type=Path, default=Path("results"))
+    options = parser.parse_args()
+    waiting = [(name, seed) for seed in options.seeds for name in options.only]
+    running: list[subprocess.Popen[bytes]] = []
+    for name, seed in waiting:
+        if (options.runs / f"{name}-seed{seed}" / "agent").exists():
+            continue
+        if len(running) >= options.jobs:
+            running.pop(0).wait()
+        running.append(train(name, seed, options.runs))
+    for process in running:
+        process.wait()
+    file = options.out / "ablation-ppo.json"
+    results = json.loads(file.read_text()) if file.exists() else {}
+    for name, seed in waiting:
+        run = options.runs / f"{name}-seed{seed}"
+        if str(seed) not in results.get(name, {}) and (run / "agent").exists():
+            results.setdefault(name, {})[str(seed)] = measure(run)
+            options.out.mkdir(parents=True, exist_ok=True)
+            file.write_text(json.dumps(results, indent=2) + "\n")
+    results = {name: results[name] for name in VARIANTS if name in results}
+    (options.out / "ablation-ppo.md").write_text(table(results))
+    print(table(results))
+
+
+if __name__ == "__main__":
+    main()
