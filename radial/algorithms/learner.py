@@ -39,6 +39,7 @@ class Limits(NamedTuple):
     value_clip: float | None
     entropy: float
     max_grad_norm: float | None
+    min_std: float | None
     max_std: float | None
 
 
@@ -91,12 +92,15 @@ class _Step:
             norm = torch.linalg.vector_norm(gradient)
             gradient = gradient * (self.limits.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         parameters, moments = adam(parameters, gradient, Moments(first, second, steps), rates)
-        if self.limits.max_std is not None:
-            highest = math.log(self.limits.max_std)
-            pieces = self.flat.split(parameters)
-            capped = {n: p.clamp(max=highest) if n == "log_std" else p for n, p in pieces.items()}
-            parameters = self.flat.join(capped)
+        if self.limits.min_std is not None or self.limits.max_std is not None:
+            parameters = self._within(parameters)
         return parameters, *moments, torch.stack(list(loss.parts.values()))
+
+    def _within(self, parameters: Tensor) -> Tensor:
+        """The same parameters with the standard deviation inside its limits."""
+        low, high = (None if std is None else math.log(std) for std in (self.limits.min_std, self.limits.max_std))
+        pieces = self.flat.split(parameters)
+        return self.flat.join({n: p.clamp(low, high) if n == "log_std" else p for n, p in pieces.items()})
 
 
 class Learner:

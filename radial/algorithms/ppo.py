@@ -47,7 +47,8 @@ class PPOConfig:
     entropy: float = 0.0  # weight of the entropy bonus
     max_grad_norm: float | None = None  # None: do not clip
     initial_std: float = 1.0
-    max_std: float | None = None  # None: the standard deviation may grow without limit
+    min_std: float | None = None  # None: the standard deviation may shrink as PPO likes
+    max_std: float | None = None  # None: it may grow without limit
     hidden: tuple[int, ...] = (64, 64)
     normalize_observations: bool = True
     scale_rewards: bool = True
@@ -64,6 +65,8 @@ class PPOConfig:
         )
         checks.share(self, "discount", "lam", "attack_probability")
         checks.not_negative(self, "entropy")
+        if self.min_std is not None and self.max_std is not None and self.min_std > self.max_std:
+            raise BadInput(f"min_std must be ≤ max_std, got {self.min_std} and {self.max_std}")
         if self.rollout % self.num_envs:
             raise BadInput(f"rollout must be a multiple of num_envs, got {self.rollout} and {self.num_envs}")
         if not 2 <= self.minibatch <= self.rollout // 2:
@@ -275,7 +278,9 @@ def set_up(
         agent.normalizer.freeze()  # of nothing: the identity, cut to ±10
     agent.to(device)
     scale = RewardScale(config.num_envs, config.discount)
-    limits = Limits(config.clip, config.value_clip, config.entropy, config.max_grad_norm, config.max_std)
+    limits = Limits(
+        config.clip, config.value_clip, config.entropy, config.max_grad_norm, config.min_std, config.max_std
+    )
     learner = Learner(
         agent, config.objective, limits, minibatch=config.minibatch, epochs=config.epochs,
         policy_rate=config.policy_rate, value_rate=config.value_rate, compile=config.compile,

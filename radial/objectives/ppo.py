@@ -172,14 +172,15 @@ class RadialWorstCase:
 class RadialLikelihood:
     """κ·L + (1 − κ)·L_worst with the worst case of −A·log π(a), the paper's approach 1 as it writes it for A3C.
 
-    Unlike the ratio in `RadialWorstCase` it has a useful gradient however wide the bounds are. The standard deviation
-    is detached in it, for standardised advantages cancel the log σ that would hold it back.
+    Unlike the ratio in `RadialWorstCase` it has a useful gradient however wide the bounds are, so a small weight is
+    enough. For a Gaussian policy it holds the standard deviation up, in proportion to the width of the bounds: without
+    that (`detach_std`) PPO lets σ fall, every width then weighs more, and learning stalls.
     """
 
     radius: Schedule
-    kappa: Schedule = Constant(0.5)
+    kappa: Schedule = Constant(0.95)
     bound: str | Mix = "ibp"
-    detach_std: bool = True
+    detach_std: bool = False
     draws = 0
 
     def __post_init__(self) -> None:

@@ -122,7 +122,7 @@ def grad_of_std(objective) -> Tensor:
 def test_detaching_keeps_the_bounded_term_from_moving_the_standard_deviation():
     assert bool((grad_of_std(RadialWorstCase(Constant(0.1))) != 0).any())
     assert bool((grad_of_std(RadialWorstCase(Constant(0.1), detach_std=True)) == 0).all())
-    assert bool((grad_of_std(RadialLikelihood(Constant(0.1))) == 0).all())
+    assert bool((grad_of_std(RadialLikelihood(Constant(0.1), detach_std=True)) == 0).all())
 
 
 def test_the_paper_form_pays_for_robustness_with_the_standard_deviation():

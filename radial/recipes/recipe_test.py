@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,11 +13,11 @@ from radial.algorithms.config import decode, encode
 from radial.algorithms.ppo import PPOConfig
 from radial.core.data import BadInput
 from radial.core.schedules import Constant, Exponential, Linear, Smoothed
-from radial.objectives.ppo import SA, Mix, Plain, RadialReleased, RadialWorstCase
+from radial.objectives.ppo import SA, Mix, Plain, RadialLikelihood, RadialReleased, RadialWorstCase
 from radial.recipes.recipe import RECIPES, parse_radius, recipe, with_settings, with_steps
 
 TASKS = ("hopper", "walker2d", "halfcheetah")
-METHODS = ("ppo", "radial-ppo", "radial-ppo-released", "sa-ppo-convex", "sa-ppo-sgld")
+METHODS = ("ppo", "radial-ppo", "radial-ppo-paper", "radial-ppo-released", "sa-ppo-convex", "sa-ppo-sgld")
 MUJOCO = [f"{task}-{method}" for task in TASKS for method in METHODS]
 CLASSIC = [f"{task}-{method}" for task in ("cartpole", "pendulum") for method in ("ppo", "radial-ppo")]
 TOTAL, TOTAL_SEM = 125993.3, 3160.9  # of all 36 cells of the paper's table
@@ -83,7 +84,7 @@ def test_radius_at_the_authors_minibatches(name: str, minibatch: int, epsilon: f
 
 def test_ramps_begin_and_end_where_the_authors_do() -> None:
     for task in TASKS:
-        for method in ("radial-ppo", "radial-ppo-released"):
+        for method in ("radial-ppo-paper", "radial-ppo-released"):
             objective = recipe(f"{task}-{method}").config.objective
             assert isinstance(objective, RadialWorstCase | RadialReleased)
             assert (objective.radius.first_step, objective.radius.last_step) == (1_021_952, 3_069_952)
@@ -94,6 +95,15 @@ def test_ramps_begin_and_end_where_the_authors_do() -> None:
     assert walker.coefficients(1_000_000)["radius"] == 0.0  # truly standard training
     walker = recipe("walker2d-radial-ppo-released").config.objective
     assert walker.coefficients(1_000_000) == {"radius": 1e-10, "kappa": 0.5}  # standard in name
+
+
+def test_our_form_differs_from_the_papers_in_its_objective_alone() -> None:
+    for task in TASKS:
+        ours, paper = recipe(f"{task}-radial-ppo"), recipe(f"{task}-radial-ppo-paper")
+        assert isinstance(ours.config.objective, RadialLikelihood)
+        assert isinstance(paper.config.objective, RadialWorstCase)
+        assert ours.config.objective.radius == paper.config.objective.radius
+        assert replace(ours.config, objective=Plain()) == replace(paper.config, objective=Plain())
 
 
 @pytest.mark.parametrize(("task", "epsilon"), [("hopper", 0.075), ("walker2d", 0.075), ("halfcheetah", 0.15)])
@@ -118,7 +128,7 @@ def test_plain_recipes_are_plain_and_the_radius_is_the_ramps_end(name: str) -> N
 @pytest.mark.parametrize("name", [*MUJOCO, *CLASSIC])
 def test_deviations_are_sentences(name: str) -> None:
     differs = recipe(name).differs
-    assert all(sentence[0].isupper() or sentence[0] == "ε" for sentence in differs)
+    assert all(sentence[0].isupper() or sentence[0] in "εκ" for sentence in differs)
     assert all(sentence.endswith(".") for sentence in differs)
     assert len(set(differs)) == len(differs)
     if name in MUJOCO:
