@@ -45,8 +45,8 @@ def test_extras_are_complete() -> None:
 
 
 def test_import_brings_in_nothing_heavy() -> None:
-    """torch and no more: the front door must open in a moment."""
-    heavy = ("gymnasium", "matplotlib", "tyro", "scipy", "ray")
+    """torch and gymnasium, and no more: the front door must open in a moment."""
+    heavy = ("envpool", "mujoco", "matplotlib", "tyro", "scipy", "ray", "tensorboard")
     code = f"import sys, radial; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
