@@ -89,7 +89,8 @@ class Evaluation:
     """What an agent scored, and everything needed to score it again."""
 
     agent: str
-    env: str
+    env: str  # its id
+    env_options: Mapping[str, Any]
     engine: Mapping[str, str]
     attack: str
     radius: float  # in network units
@@ -124,7 +125,7 @@ class Evaluation:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values that `json` can write; an infinite p is the string "inf", because JSON has no infinity."""
-        facts = asdict(replace(self, engine=dict(self.engine)))
+        facts = asdict(replace(self, engine=dict(self.engine), env_options=dict(self.env_options)))
         facts |= {"returns": list(self.returns), "lengths": list(self.lengths)}
         facts |= {"mean": self.mean, "sem": self.sem, "iqm": self.iqm, "iqm_ci95": list(self.iqm_ci95)}
         return facts | {"p": "inf" if math.isinf(self.p) else self.p}
@@ -176,7 +177,8 @@ def evaluate(
         played = play(world, choose, episodes, progress=progress)
         return Evaluation(
             agent=name or _name(agent),
-            env=str(spec),
+            env=spec.id,
+            env_options=dict(spec.options),
             engine=world.engine,
             attack="none" if adversary is None else repr(adversary),
             radius=float(radius),

@@ -194,7 +194,7 @@ def test_what_is_written_can_be_read() -> None:
     assert set(wanted.split()) <= set(facts)
     assert (facts["agent"], facts["env"], facts["attack"], facts["p"]) == (
         "mine",
-        "classic/CartPole-v1",
+        "CartPole-v1",
         "Cheat()",
         "inf",
     )
@@ -225,7 +225,7 @@ def test_an_attack_that_learns_does_so_first() -> None:
 def test_an_env_of_the_caller_is_used_and_left_open() -> None:
     env = Lengths(4)
     agent = CategoricalAgent((1,), 2)
-    assert evaluate(agent, env, episodes=5).env == "test/Lengths"
+    assert evaluate(agent, env, episodes=5).env == "Lengths"
     assert not env.closed
 
 
