@@ -38,7 +38,7 @@ class RunningMoments(nn.Module):
 
     @property
     def std(self) -> Tensor:
-        """Sample standard deviation; 1 before two samples have been seen, |mean| is then all that is known."""
+        """Sample standard deviation; 1 before two samples have been seen."""
         if self.count < 2:
             return torch.ones_like(self.mean)
         return (self.squares / (self.count - 1)).sqrt()

@@ -4,6 +4,7 @@ What is climbed is an `Objective` (objectives/ppo.py); how it differs from the S
 """
 
 import math
+import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,7 +29,7 @@ PPOAgent = GaussianAgent | CategoricalAgent
 
 @dataclass(frozen=True)
 class PPOConfig:
-    """Everything that defines a training, except the seed. Defaults are those of the MuJoCo runs (FACTS §1.5)."""
+    """Everything that defines a training, except the seed. Defaults are those of the papers' MuJoCo runs."""
 
     env: EnvSpec
     objective: Objective = field(default_factory=Plain)
@@ -61,7 +62,15 @@ class PPOConfig:
     def __post_init__(self) -> None:
         checks.whole(self, "total_steps", "num_envs", "rollout", "epochs", "minibatch", "checkpoint_every")
         checks.positive(
-            self, "policy_rate", "value_rate", "initial_std", "clip", "value_clip", "max_grad_norm", "max_std"
+            self,
+            "policy_rate",
+            "value_rate",
+            "initial_std",
+            "clip",
+            "value_clip",
+            "max_grad_norm",
+            "min_std",
+            "max_std",
         )
         checks.share(self, "discount", "lam", "attack_probability")
         checks.not_negative(self, "entropy")
@@ -126,6 +135,7 @@ def train(
                 scores.forget()
 
             # ------------------------------------------------------------------------------------------------- act
+            began, before = time.perf_counter(), step
             adversary = _Adversary(attack, config.attack_radius(step), config.attack_probability)
             scaled = scale if config.scale_rewards else None
             rollout, obs = collect(env, obs, agent, scaled, scores, config.rollout // config.num_envs, rng, adversary)
@@ -140,6 +150,7 @@ def train(
 
             # ------------------------------------------------------------------------------------------ log, save
             scheduled = config.objective.coefficients(step)
+            metrics["charts/SPS"] = (step - before) / (time.perf_counter() - began)
             metrics |= scores.metrics() | {f"robust/{name}": value for name, value in scheduled.items()}
             run.log(step, metrics)
             run.progress(step, **_shown(metrics))

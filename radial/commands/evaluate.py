@@ -36,6 +36,7 @@ def evaluate(
     """
     from radial.agents.checkpoints import load
     from radial.attacks import ATTACKS
+    from radial.attacks.gradient import MAD
     from radial.envs.make import spec_for
     from radial.evaluation.episodes import evaluate as play
     from radial.recipes.recipe import nearest, parse_radius
@@ -53,7 +54,8 @@ def evaluate(
         raise BadInput(f"{agent} does not say where it acts: give --env, such as --env Hopper-v4")
     with progress(episodes, "episodes") as show:
         result = play(
-            loaded, where, ATTACKS[attack](), epsilon, episodes, seed,
+            loaded, where, MAD(stochastic=True) if attack == "mad" and stochastic else ATTACKS[attack](), epsilon,
+            episodes, seed,
             num_envs=num_envs, stochastic=stochastic, name=agent, progress=show,
         )  # fmt: skip
     facts = result.to_json() | {"attack": attack, "attack_settings": result.attack}

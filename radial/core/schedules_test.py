@@ -1,4 +1,4 @@
-"""The schedules against the numbers of the authors' code (FACTS §3)."""
+"""The schedules against the numbers of the authors' code."""
 
 import math
 

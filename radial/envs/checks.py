@@ -41,7 +41,7 @@ def native_action(action: Tensor, actions: Discrete | Continuous, num_envs: int,
     """The action as the simulator takes it; refused if malformed, because simulators hang on it or read past the end.
 
     action   (N,) integers in 0 … n − 1, or (N, D) finite floats. Not clipped to the box: the simulator clamps the
-             control, the control cost sees the raw action (FACTS 13)
+             control, the control cost sees the raw action
     dtype    what the simulator takes
     """
     if not isinstance(action, Tensor):

@@ -36,7 +36,7 @@ def test_radials_own_hopper(attack: str, radius: float, mean: float, sem: float)
 @pytest.mark.nightly
 @pytest.mark.parametrize(
     ("file", "nominal", "worst"),
-    [  # FACTS §6.1 gives nominal scores of five episodes: 1881, 3425, 3497
+    [  # five episodes on Gymnasium gave 1881, 3425, 3497 nominal
         ("ppo-hopper-median", (1700.0, 2400.0), 1800.0),
         ("sappo-convex-hopper-median", (3200.0, 3700.0), 3000.0),
         ("sappo-sgld-hopper-median", (3300.0, 3750.0), 3300.0),

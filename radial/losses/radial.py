@@ -18,7 +18,7 @@ def worst_case_surrogate(log_prob: Bounds, old_log_prob: Tensor, advantage: Tens
     log_prob  bounds (B,)        old_log_prob, advantage  (B,)
 
     The surrogate rises with the probability of a good action and falls with that of a bad one, so the worst policy is
-    the lower bound where A ≥ 0 and the upper bound where A < 0 (paper §4.2, RADIAL-PPO).
+    the lower bound where A ≥ 0 and the upper bound where A < 0 (paper §3.3, RADIAL-PPO).
     """
     check_shapes(log_prob.lower, "B", old_log_prob, "B", advantage, "B")
     worst = torch.where(advantage >= 0, log_prob.lower, log_prob.upper)

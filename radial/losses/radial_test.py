@@ -24,7 +24,7 @@ def test_worst_case_is_the_minimum_over_the_bounds():
         inside = bounds.lower + share * bounds.width
         assert bool((worst <= clipped_surrogate(inside, old, advantage, 0.2) + 1e-6).all())
     ends = [clipped_surrogate(end, old, advantage, 0.2) for end in (bounds.lower, bounds.upper)]
-    torch.testing.assert_close(worst, torch.minimum(*ends))  # the four terms of the ProcGen code, FACTS §2.3
+    torch.testing.assert_close(worst, torch.minimum(*ends))  # the four terms of the authors' ProcGen code
 
 
 def test_six_way_by_hand():

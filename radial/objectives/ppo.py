@@ -136,7 +136,7 @@ class RadialWorstCase:
     """κ·L + (1 − κ)·L_worst with the paper's worst-case policy, one standardised advantage for both.
 
     For a Gaussian policy the only way to lower the upper bound of the density at a bad action that lies inside the
-    bounds is to widen the policy. So the standard deviation runs away (FACTS: released Walker2d agents have σ ≈ 5)
+    bounds is to widen the policy. So the standard deviation runs away (the authors' released Walker2d agent has σ ≈ 5)
     unless `detach_std` keeps the bounded term from moving it.
     """
 
@@ -150,8 +150,9 @@ class RadialWorstCase:
         _check(self.radius, self.bound)
 
     def coefficients(self, step: int) -> dict[str, float]:
-        """ε and κ."""
-        return _schedules(self.radius, self.bound, step) | {"kappa": self.kappa(step)}
+        """ε, and κ, which is 1 while ε is 0: training is standard before the ramp."""
+        at = _schedules(self.radius, self.bound, step)
+        return at | {"kappa": self.kappa(step) if at["radius"] > 0 else 1.0}
 
     def at(self, step: int) -> Objective:
         """Plain PPO while ε is 0."""
@@ -303,7 +304,7 @@ class SA:
         return Loss(plain + self.weight * regular, parts)
 
     def _search(self, agent: ActorCritic, batch: Batch, scores: Tensor, radius: Tensor) -> Tensor:
-        """Stochastic gradient Langevin dynamics, with the constants of the SA-PPO code (FACTS §2.6)."""
+        """Stochastic gradient Langevin dynamics, with the constants of the SA-PPO code."""
         policy, step = family(agent, detach_std=True), radius / self.steps
         x = batch.x + batch.noise[:, 0].sign() * step
         for i in range(self.steps):

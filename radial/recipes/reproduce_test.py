@@ -35,8 +35,8 @@ def fake_evaluate(agent: Any, env: EnvSpec, attack: Any, radius: float, episodes
     if hasattr(attack, "fit"):
         attack = attack.fit(agent, env, 7)
     return Evaluation(
-        more["name"], str(env), {}, ENGINE, repr(attack), radius, float("inf"), seed, episodes, False, episodes, returns,
-        (1000,) * episodes, 0.1,
+        more["name"], str(env), {}, ENGINE, repr(attack), radius, float("inf"), seed, episodes, False, episodes,
+        returns, (1000,) * episodes, 0.1,
     )  # fmt: skip
 
 
