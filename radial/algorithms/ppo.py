@@ -3,6 +3,7 @@
 What is climbed is an `Objective` (objectives/ppo.py); how it differs from the SA-PPO code is listed in docs/ppo.md.
 """
 
+import logging
 import math
 import time
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from radial.envs.make import make_env
 from radial.losses.policy import gae
 from radial.objectives.ppo import Objective, Plain
 
+log = logging.getLogger(__name__)
 PPOAgent = GaussianAgent | CategoricalAgent
 
 
@@ -129,6 +131,7 @@ def train(
         while step < config.total_steps:
             if env is None:  # at the start and after each checkpoint, in interrupted and uninterrupted runs alike
                 env = make_env(config.env, config.num_envs, derived_seed(seed, "envs", step), threads=threads)
+                _check_engine(run, env)
                 obs = env.reset()
                 agent.normalizer.update(obs)
                 scale.returns.zero_()
@@ -155,9 +158,10 @@ def train(
             run.log(step, metrics)
             run.progress(step, **_shown(metrics))
             if update % config.checkpoint_every == 0 or step >= config.total_steps or run.signal is not None:
+                tensors, state = _state(agent, learner, scale, scores, rng, step, update)
+                run.save(step, tensors, state | {"engine": dict(env.engine)}, score=scores.mean())
                 env.close()
                 env = None
-                run.save(step, *_state(agent, learner, scale, scores, rng, step, update), score=scores.mean())
             if run.signal is not None and step < config.total_steps:
                 raise Stopped(run.signal)
     agent.normalizer.freeze()
@@ -332,6 +336,14 @@ def _restore(
     rng.set_state(tensors["rng"])
     scores.returns, scores.lengths = list(state["returns"]), list(state["lengths"])
     return int(state["step"]), int(state["update"])
+
+
+def _check_engine(run: Run, env: VecEnv) -> None:
+    """Another simulator than before: the run may go on, but it is no longer the same run, and says so from now on."""
+    before = None if run.restored is None else run.restored[1].get("engine")
+    if before not in (None, dict(env.engine)) and run.exact:
+        log.warning("the simulator was %s and is now %s: the resumed run is not exact", before, dict(env.engine))
+        run.exact = False
 
 
 def _shown(metrics: dict[str, float]) -> dict[str, float]:

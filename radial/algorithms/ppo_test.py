@@ -229,6 +229,35 @@ def test_everything_that_changes_is_saved():
     assert set(state) == {"step", "update", "returns", "lengths"}
 
 
+def test_another_simulator_is_noticed(tmp_path: Path, monkeypatch, caplog):
+    class Other:
+        engine = {"backend": "another", "version": "1", "simulator": "none"}
+
+        def __init__(self, env) -> None:
+            self.env = env
+
+        def __getattr__(self, name: str):
+            return getattr(self.env, name)
+
+    folder = tmp_path / "run"
+    limit = replace(TINY, total_steps=10_000)
+    monkeypatch.setattr(ppo.Scores, "mean", lambda self: None)
+
+    def stop_after_two(run, step, *args, **kwargs):
+        save(run, step, *args, **kwargs)
+        raise ppo.Stopped(signal.SIGTERM)
+
+    save = ppo.Run.save
+    monkeypatch.setattr(ppo.Run, "save", stop_after_two)
+    with pytest.raises(ppo.Stopped):
+        train(limit, 0, out=folder, quiet=True)
+    make = ppo.make_env
+    monkeypatch.setattr(ppo, "make_env", lambda *args, **kwargs: Other(make(*args, **kwargs)))
+    with pytest.raises(ppo.Stopped):
+        train(limit, 0, out=folder, resume=True, quiet=True)
+    assert "the simulator was" in caplog.text
+
+
 # ------------------------------------------------------------------------------------------------- things that break
 
 
