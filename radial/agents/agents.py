@@ -79,10 +79,15 @@ class GaussianAgent(_ActorCritic):
 
     def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
         """The mean action (B, D), or with `rng` a sample. Never clipped: the simulator limits what it is sent."""
-        mean = self.scores(x)
-        if rng is None:
-            return mean
-        return mean + self.log_std.exp() * torch.randn(mean.shape, generator=rng, device=mean.device)
+        return self.scores(x) if rng is None else self.sample(x, self.noise(rng, x.shape[0]))
+
+    def noise(self, rng: torch.Generator, *shape: int) -> Tensor:
+        """What `sample` needs to be random: standard normal numbers (*shape, D)."""
+        return torch.randn((*shape, self.actions.size), generator=rng, device=rng.device)
+
+    def sample(self, x: Tensor, noise: Tensor) -> Tensor:
+        """Mean + σ·noise, (B, D)."""
+        return self.scores(x) + self.log_std.exp() * noise
 
     def log_prob(self, x: Tensor, action: Tensor) -> Tensor:
         """Log density of actions (B, D), summed over their dimensions, (B,)."""
@@ -99,10 +104,16 @@ class CategoricalAgent(_ActorCritic):
 
     def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
         """The likeliest action (B,) int64, or with `rng` a sample."""
-        logits = self.scores(x)
-        if rng is None:
-            return logits.argmax(-1)
-        return torch.multinomial(logits.softmax(-1), 1, generator=rng).squeeze(-1)
+        return self.scores(x).argmax(-1) if rng is None else self.sample(x, self.noise(rng, x.shape[0]))
+
+    def noise(self, rng: torch.Generator, *shape: int) -> Tensor:
+        """What `sample` needs to be random: numbers of Gumbel's distribution (*shape, A)."""
+        uniform = torch.rand((*shape, self.actions.n), generator=rng, device=rng.device)
+        return -(-uniform.clamp(min=1e-20).log()).log()
+
+    def sample(self, x: Tensor, noise: Tensor) -> Tensor:
+        """The largest logit + noise, (B,): a sample of the softmax."""
+        return (self.scores(x) + noise).argmax(-1)
 
     def log_prob(self, x: Tensor, action: Tensor) -> Tensor:
         """Log probability of actions (B,) int64, (B,)."""

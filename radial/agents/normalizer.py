@@ -3,11 +3,42 @@
 Both follow the SA-PPO code: Welford's sums in float64, sample variance, and a clip at ten standard deviations.
 """
 
+from typing import NamedTuple
+
 import torch
 from torch import Tensor, nn
 
 CLIP = 10.0
 TINY = 1e-8
+
+
+class Moments(NamedTuple):
+    """Of everything seen so far: how many, () float64; the mean and Σ(x − mean)², (*shape) float64."""
+
+    total: Tensor
+    mean: Tensor
+    squares: Tensor
+
+
+def merge(moments: Moments, x: Tensor) -> Moments:
+    """The moments with a batch (n, *shape) taken in, n ≥ 1 (Chan et al. 1979). A pure function of tensors."""
+    x = x.double()
+    mean = x.mean(0)
+    total = moments.total + x.shape[0]
+    shift = mean - moments.mean
+    squares = moments.squares + ((x - mean) ** 2).sum(0) + shift**2 * (moments.total * x.shape[0] / total)
+    return Moments(total, moments.mean + shift * (x.shape[0] / total), squares)
+
+
+def deviation(moments: Moments) -> Tensor:
+    """Sample standard deviation (*shape); 1 before two samples have been seen."""
+    spread = (moments.squares / (moments.total - 1).clamp(min=1)).sqrt()
+    return torch.where(moments.total < 2, torch.ones_like(spread), spread)
+
+
+def normalize(obs: Tensor, moments: Moments, clip: float) -> Tensor:
+    """(obs − mean)/(std + 1e-8), cut to ±clip: (B, *obs) of any real dtype → (B, *obs) float32."""
+    return ((obs.double() - moments.mean) / (deviation(moments) + TINY)).clamp(-clip, clip).float()
 
 
 class RunningMoments(nn.Module):
@@ -26,22 +57,22 @@ class RunningMoments(nn.Module):
     @torch.no_grad()
     def update(self, x: Tensor) -> None:
         """Take in a batch (n, *shape)."""
-        if x.shape[0] == 0:
-            return
-        x = x.double()
-        mean = x.mean(0)
-        total = self.count + x.shape[0]
-        shift = mean - self.mean
-        self.squares += ((x - mean) ** 2).sum(0) + shift**2 * (self.count * x.shape[0] / total)
-        self.mean += shift * (x.shape[0] / total)
-        self.count.copy_(total)
+        if x.shape[0] > 0:
+            self.set(merge(self.get(), x))
+
+    def get(self) -> Moments:
+        """Count, mean and squares as they are now."""
+        return Moments(self.count, self.mean, self.squares)
+
+    def set(self, moments: Moments) -> None:
+        """Go on from these."""
+        for buffer, value in zip(self.get(), moments, strict=True):
+            buffer.copy_(value)
 
     @property
     def std(self) -> Tensor:
         """Sample standard deviation; 1 before two samples have been seen."""
-        if self.count < 2:
-            return torch.ones_like(self.mean)
-        return (self.squares / (self.count - 1)).sqrt()
+        return deviation(self.get())
 
 
 class Normalizer(nn.Module):
@@ -68,8 +99,7 @@ class Normalizer(nn.Module):
 
     def forward(self, obs: Tensor) -> Tensor:
         """(B, *obs) of any real dtype → (B, *obs) float32."""
-        scaled = (obs.double() - self.moments.mean) / (self.moments.std + TINY)
-        return scaled.clamp(-self.clip, self.clip).float()
+        return normalize(obs, self.moments.get(), self.clip)
 
 
 class RewardScale(nn.Module):
@@ -90,4 +120,24 @@ class RewardScale(nn.Module):
         self.moments.update(returns[real])
         self.returns.copy_(torch.where(real & ~ended, returns, 0.0))
         scaled = reward.double() / (self.moments.std + TINY)
+        return torch.where(real, scaled.clamp(-self.clip, self.clip), 0.0).float()
+
+    @torch.no_grad()
+    def over_time(self, reward: Tensor, ended: Tensor, real: Tensor) -> Tensor:
+        """The same for all steps of a rollout at once, (T, N) → (T, N): each scaled by what was known at its time."""
+        returns = torch.empty_like(reward, dtype=torch.float64)
+        running = self.returns
+        goes_on = (real & ~ended).double()
+        for t, earned in enumerate(reward.double()):
+            returns[t] = running * self.discount + earned
+            running = returns[t] * goes_on[t]
+        # Sums relative to the old mean, so that they lose no digits to it.
+        count, mean, squares = self.moments.get()
+        shifted = torch.where(real, returns - mean, 0.0)
+        total = count + real.sum(1).cumsum(0)  # (T,)
+        first, second = shifted.sum(1).cumsum(0), (shifted**2).sum(1).cumsum(0)
+        known = Moments(total, mean + first / total.clamp(min=1), squares + second - first**2 / total.clamp(min=1))
+        scaled = reward.double() / (deviation(known) + TINY).unsqueeze(1)
+        self.moments.set(Moments(*[history[-1] for history in known]))
+        self.returns.copy_(running)
         return torch.where(real, scaled.clamp(-self.clip, self.clip), 0.0).float()

@@ -85,3 +85,15 @@ def test_scaled_rewards_are_cut() -> None:
     both = torch.tensor([True, True])
     scale(torch.tensor([1.0, 1.001]), ~both, both)
     assert scale(torch.tensor([1e6, -1e6]), both, both).abs().max() <= 10
+
+
+def test_scaling_a_rollout_at_once_is_scaling_it_step_by_step() -> None:
+    rng = torch.Generator().manual_seed(0)
+    stepwise, at_once = RewardScale(4, 0.9), RewardScale(4, 0.9)
+    for _ in range(3):
+        reward = 100 + torch.randn(50, 4, generator=rng)
+        ended, real = torch.rand(50, 4, generator=rng) < 0.1, torch.rand(50, 4, generator=rng) < 0.9
+        reward = torch.where(real, reward, 0.0)
+        expected = torch.stack([stepwise(*row) for row in zip(reward, ended, real, strict=True)])
+        torch.testing.assert_close(at_once.over_time(reward, ended, real), expected)
+        torch.testing.assert_close(at_once.state_dict(), stepwise.state_dict())

@@ -149,15 +149,15 @@ class Learner:
         coefficients = [self.parameters.new_tensor(at[name]) for name in step.coefficients]
         rows, size = data.x.shape[0], self.minibatch
         noise_shape = (size if step.draws else 0, step.draws, *data.x.shape[1:])
+        none = data.x.new_empty(noise_shape)
         rates = self.rates * left
         total, count = None, 0
         with torch.no_grad():
             for _ in range(self.epochs):
                 order = torch.randperm(rows, generator=rng, device=data.x.device)
-                shuffled = [column[order] for column in data]
-                for low in range(0, rows - size + 1, size):
-                    noise = torch.randn(noise_shape, generator=rng, device=data.x.device)
-                    part = [column[low : low + size] for column in shuffled]
+                whole = order[: rows - rows % size]
+                for part in zip(*[column[whole].split(size) for column in data], strict=True):
+                    noise = torch.randn(noise_shape, generator=rng, device=data.x.device) if step.draws else none
                     self.parameters, *moments, parts = step(
                         self.parameters, *self.moments, rates, *part, noise, *coefficients
                     )

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from radial.agents.agents import CategoricalAgent, GaussianAgent, agent_for
 from radial.agents.normalizer import RewardScale
+from radial.algorithms.acting import Actor
 from radial.algorithms.config import encode
 from radial.algorithms.learner import Learner, Limits, Minibatch
 from radial.algorithms.run import Run, Stopped, derived_seed
@@ -124,7 +125,7 @@ def train(
     ) as run:
         agent, learner, scale, rng = set_up(config, seed, torch.device(device))
         step, update = 0, 0
-        scores = Scores(config.num_envs)
+        actor, scores = Actor(agent, config.compile), Scores(config.num_envs)
         if run.restored is not None:
             step, update = _restore(run, agent, learner, scale, scores, rng)
         env: VecEnv | None = None
@@ -132,16 +133,19 @@ def train(
             if env is None:  # at the start and after each checkpoint, in interrupted and uninterrupted runs alike
                 env = make_env(config.env, config.num_envs, derived_seed(seed, "envs", step), threads=threads)
                 _check_engine(run, env)
-                obs = env.reset()
-                agent.normalizer.update(obs)
+                actor.begin()
+                x = actor.observe(env.reset().to(device))
+                actor.finish()
                 scale.returns.zero_()
                 scores.forget()
 
             # ------------------------------------------------------------------------------------------------- act
             began, before = time.perf_counter(), step
-            adversary = _Adversary(attack, config.attack_radius(step), config.attack_probability)
+            adversary = None
+            if attack is not None and config.attack_radius(step) > 0:
+                adversary = _Adversary(attack, config.attack_radius(step), config.attack_probability)
             scaled = scale if config.scale_rewards else None
-            rollout, obs = collect(env, obs, agent, scaled, scores, config.rollout // config.num_envs, rng, adversary)
+            rollout, x = collect(env, x, actor, scaled, scores, config.rollout // config.num_envs, rng, adversary)
             left = 1 - step / config.total_steps if config.anneal else 1.0  # of the learning rates
             step += int(rollout.real.sum())
             update += 1
@@ -170,31 +174,38 @@ def train(
 
 def collect(
     env: VecEnv,
-    obs: Tensor,
-    agent: PPOAgent,
+    x: Tensor,
+    actor: Actor,
     scale: RewardScale | None,
     scores: "Scores",
     steps: int,
     rng: torch.Generator,
     adversary: "_Adversary | None" = None,
 ) -> tuple[Rollout, Tensor]:
-    """Act for `steps` steps in every env; the rollout, and the observations to go on from."""
+    """Act for `steps` steps in every env from prepared observations x; the rollout, and the x to go on from."""
+    actor.begin()
     rows: list[tuple[Tensor, ...]] = []
-    x = agent.prepare(obs)
-    for _ in range(steps):
-        if adversary is not None:
-            x = adversary(agent, x, rng)
-        with torch.no_grad():
-            action = agent.act(x, rng)
+    noise = actor.agent.noise(rng, steps, env.num_envs)
+    obs: Tensor | None = None  # before the first step, x is all there is to see
+    for t in range(steps):
+        if obs is not None and adversary is None:
+            x, action = actor.observe_and_act(obs, noise[t])
+        else:
+            x = x if obs is None else actor.observe(obs)
+            x = x if adversary is None else adversary(actor.agent, x, rng)
+            action = actor.act(x, noise[t])
         step = env.step(action.cpu())
-        scores.add(step.score, step.ended, step.real)
-        reward = step.reward if scale is None else scale(step.reward, step.ended, step.real)
-        rows.append((x, action, reward, step.terminated, step.ended, step.real))
+        rows.append((x, action, step.reward, step.score, step.terminated, step.ended, step.real))
         obs = step.obs.to(x.device)
-        agent.normalizer.update(obs)
-        x = agent.prepare(obs)
-    xs, *columns = zip(*rows, strict=True)
-    return Rollout(torch.stack([*xs, x]), *[torch.stack(column).to(x.device) for column in columns]), obs
+    assert obs is not None
+    x = actor.observe(obs)
+    actor.finish()
+    xs, actions, *columns = zip(*rows, strict=True)
+    reward, score, terminated, ended, real = (torch.stack(column) for column in columns)
+    scores.add(score, ended, real)
+    reward = reward if scale is None else scale.over_time(reward, ended, real)
+    learned = (torch.stack(actions), *(column.to(x.device) for column in (reward, terminated, ended, real)))
+    return Rollout(torch.stack([*xs, x]), *learned), x
 
 
 def check_finite(rollout: Rollout, step: int) -> None:
@@ -226,13 +237,11 @@ def estimate(rollout: Rollout, agent: PPOAgent, discount: float, lam: float) -> 
 class _Adversary:
     """Adversarial training: each row of a step is shown attacked with some probability (SA-PPO's baseline)."""
 
-    attack: Attack | None
+    attack: Attack
     radius: float
     probability: float
 
     def __call__(self, agent: PPOAgent, x: Tensor, rng: torch.Generator) -> Tensor:
-        if self.attack is None or self.radius == 0:
-            return x
         ball = Ball(x, self.radius)
         shown = ball.project(self.attack.perturb(agent, ball, rng))
         chosen = torch.rand(x.shape[0], generator=rng, device=x.device) < self.probability
@@ -255,14 +264,15 @@ class Scores:
         self.length.zero_()
 
     def add(self, score: Tensor, ended: Tensor, real: Tensor) -> None:
-        """Take in one step (N,)."""
-        self.running += score
-        self.length += real
-        if bool(ended.any()):
-            self.returns = (self.returns + self.running[ended].tolist())[-self.window :]
-            self.lengths = (self.lengths + self.length[ended].tolist())[-self.window :]
-        self.running[ended] = 0.0
-        self.length[ended] = 0.0
+        """Take in the steps of a rollout, (T, N)."""
+        for t in range(score.shape[0]):
+            self.running += score[t]
+            self.length += real[t]
+            if bool(ended[t].any()):
+                self.returns = (self.returns + self.running[ended[t]].tolist())[-self.window :]
+                self.lengths = (self.lengths + self.length[ended[t]].tolist())[-self.window :]
+                self.running[ended[t]] = 0.0
+                self.length[ended[t]] = 0.0
 
     def mean(self) -> float | None:
         """The mean return of the last episodes; None before the first has ended."""

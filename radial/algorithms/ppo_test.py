@@ -13,6 +13,7 @@ import torch
 
 from radial.agents.agents import CategoricalAgent
 from radial.algorithms import ppo
+from radial.algorithms.acting import Actor
 from radial.algorithms.compiled import can_compile
 from radial.algorithms.config import decode, encode
 from radial.algorithms.ppo import PPOConfig, Scores, collect, estimate, train
@@ -35,11 +36,9 @@ class Scripted(CategoricalAgent):
 
     def __init__(self) -> None:
         super().__init__((3,), 10, (4,))
+        self.normalizer.freeze()  # of nothing: the identity
 
-    def prepare(self, obs):
-        return obs.float()
-
-    def act(self, x, rng=None):
+    def sample(self, x, noise):
         return torch.full((x.shape[0],), 7)
 
 
@@ -47,7 +46,7 @@ def test_a_rollout_holds_exactly_what_happened():
     """Env 0 terminates after 3 steps, then is cut after 2; env 1 the other way round. Resets are marked."""
     env = make_counting(2)
     scores = Scores(2)
-    rollout, last = collect(env, env.reset(), Scripted(), None, scores, 8, torch.Generator())
+    rollout, last = collect(env, env.reset(), Actor(Scripted(), compile=False), None, scores, 8, torch.Generator())
     rewards = [
         [17, 1017], [27, 1027], [37, 0], [0, 1117], [117, 1127], [127, 1137], [0, 0], [217, 1217],
     ]  # fmt: skip
@@ -68,7 +67,7 @@ def test_a_rollout_holds_exactly_what_happened():
 def test_only_real_rows_are_learned_from_and_time_limits_bootstrap():
     env = make_counting(1)
     agent = Scripted()
-    rollout, _ = collect(env, env.reset(), agent, None, Scores(1), 7, torch.Generator())
+    rollout, _ = collect(env, env.reset(), Actor(agent, compile=False), None, Scores(1), 7, torch.Generator())
     for parameter in agent.critic.parameters():
         torch.nn.init.zeros_(parameter)
     torch.nn.init.constant_(agent.critic[-1].bias, 1000.0)  # V = 1000 everywhere
@@ -78,6 +77,23 @@ def test_only_real_rows_are_learned_from_and_time_limits_bootstrap():
     assert data.target.tolist() == [517, 527, 37, 617, 627]
     assert data.x.tolist() == [[0, 0, 0], [0, 0, 1], [0, 0, 2], [0, 1, 0], [0, 1, 1]]
     env.close()
+
+
+def test_each_observation_is_counted_once_and_seen_with_what_was_known_at_its_time():
+    env = make_counting(2)
+    agent = CategoricalAgent((3,), 10, (4,))
+    actor = Actor(agent, compile=False)
+    x = actor.observe(env.reset())
+    actor.finish()
+    rollout, x = collect(env, x, actor, None, Scores(2), 3, torch.Generator())
+    rollout, x = collect(env, x, actor, None, Scores(2), 4, torch.Generator())
+    seen = agent.normalizer.moments
+    assert float(seen.count) == 2 * (1 + 3 + 4)
+    witness = make_counting(2)
+    observations = [witness.reset()] + [witness.step(torch.zeros(2, dtype=torch.int64)).obs for _ in range(7)]
+    torch.testing.assert_close(seen.mean, torch.cat(observations).double().mean(0))
+    torch.testing.assert_close(seen.std, torch.cat(observations).double().std(0))
+    torch.testing.assert_close(rollout.x[-1], agent.prepare(observations[-1]))
 
 
 def weights(agent: torch.nn.Module) -> dict[str, list[float]]:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.agents.normalizer import RewardScale
+from radial.algorithms.acting import Actor
 from radial.algorithms.learner import Learner
 from radial.algorithms.ppo import PPOConfig, Scores, collect, estimate, set_up
 from radial.core.data import Continuous, VecEnv
@@ -41,15 +42,19 @@ class _Trainee:
         self.learner: Learner
         self.scale: RewardScale
         self.agent, self.learner, self.scale, self.rng = set_up(config, 0, device)
+        self.actor = Actor(self.agent, config.compile)
         self.speeds: list[float] = []
         self.shares: list[float] = []
 
-    def round(self, env: VecEnv, obs: Tensor) -> Tensor:
+    def round(self, env: VecEnv, obs: Tensor) -> None:
         """One rollout and one update, with the recipe's own hyperparameters, a quarter of the way."""
         config = self.config
+        self.actor.begin()
+        x = self.actor.observe(obs)
+        self.actor.finish()
         began = time.perf_counter()
-        rollout, obs = collect(
-            env, obs, self.agent, self.scale, Scores(config.num_envs), config.rollout // config.num_envs, self.rng
+        rollout, _ = collect(
+            env, x, self.actor, self.scale, Scores(config.num_envs), config.rollout // config.num_envs, self.rng
         )
         acted = time.perf_counter()
         data = estimate(rollout, self.agent, config.discount, config.lam)
@@ -57,14 +62,13 @@ class _Trainee:
         ended = time.perf_counter()
         self.speeds.append(int(rollout.real.sum()) / (ended - began))
         self.shares.append((ended - acted) / (ended - began))
-        return obs
 
 
 def measure(configs: dict[str, PPOConfig], rounds: int, threads: int | None, device: torch.device) -> Iterator[Row]:
     """Random stepping and each training in turn, round after round, on one pool of environments."""
     first = next(iter(configs.values()))
     env = make_env(first.env, first.num_envs, 0, threads=threads)
-    obs = env.reset()
+    env.reset()
     rng = torch.Generator().manual_seed(0)
     trainees = [_Trainee(name, config, device) for name, config in configs.items()]
     random_speeds: list[float] = []
@@ -75,9 +79,8 @@ def measure(configs: dict[str, PPOConfig], rounds: int, threads: int | None, dev
             step = env.step(_random_action(env, rng))
             real += int(step.real.sum())
         random_speeds.append(real / (time.perf_counter() - began))
-        obs = step.obs
         for trainee in trainees:
-            obs = trainee.round(env, obs)
+            trainee.round(env, step.obs)
     env.close()
     base = statistics.median(random_speeds[WARM_UP:])
     yield Row("random actions", base, 1.0, 0.0, 0.0)
