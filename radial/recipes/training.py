@@ -6,7 +6,6 @@ The loops themselves are in `algorithms`; which config carries which name is in 
 import math
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -97,12 +96,6 @@ def attack_named(name: str) -> Attack:
         raise BadInput(f"attack must be one of {', '.join(ready)}, got {name!r}{nearest(name, ready)}")
     found: Any = ATTACKS[name]()
     return found
-
-
-def with_results(agent: GaussianAgent | CategoricalAgent, **results: Any) -> GaussianAgent | CategoricalAgent:
-    """The agent with more results on its card."""
-    agent.card = replace(agent.card, results={**agent.card.results, **results})
-    return agent
 
 
 def _commit() -> str | None:
