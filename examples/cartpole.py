@@ -86,7 +86,7 @@ def draw(found: dict[str, list[dict[str, float]]], trained: float, path: Path) -
         axes.axvline(trained, color="grey", linestyle=":", linewidth=1)
         axes.set_xlabel("ε, in the units of an observation")
         axes.spines[["top", "right"]].set_visible(False)
-    left.annotate("trained for", (trained, 20), xytext=(4, 0), textcoords="offset points", color="grey", fontsize=9)
+    left.annotate("trained for", (trained, 400), xytext=(4, 0), textcoords="offset points", color="grey", fontsize=9)
     left.set_ylabel(f"mean return, worst of {len(ATTACKS)} attacks")
     left.set_ylim(0, 520)
     right.set_ylabel("share of states with a certified action")
