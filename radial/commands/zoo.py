@@ -36,15 +36,19 @@ def list_zoo(json: bool = False) -> None:
         table.add_row(
             agent.name, "–" if card.env is None else card.env.id, agent.method, f"{card.steps:,}",
             "–" if card.seed is None else str(card.seed),
-            "  ".join(f"{key} {_short(value)}" for key, value in card.results.items()),
+            "  ".join(f"{key} {_short(value)}" for key, value in card.results.items() if _is_score(value)),
         )  # fmt: skip
     print_table(table)
     if not agents:
         say("no agents there; the variable RADIAL_ZOO names another folder")
 
 
+def _is_score(value: object) -> bool:
+    return not isinstance(value, dict) or "mean" in value
+
+
 def _short(value: object) -> str:
     """A result in a few letters: numbers rounded, an evaluation by its mean."""
     if isinstance(value, dict):
-        value = value.get("mean", "…")
+        value = value["mean"]
     return f"{value:.1f}" if isinstance(value, float) else str(value)
