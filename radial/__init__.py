@@ -3,7 +3,7 @@
 import radial as rr
 
 agent = rr.train(rr.recipe("cartpole-radial-ppo").config, seed=0)
-print(rr.evaluate(agent, "CartPole-v1", rr.MAD(), radius=0.2, episodes=20))
+print(rr.evaluate(agent, "CartPole-v1", rr.MAD(), radius=0.1, episodes=20))
 
 ball = rr.Ball(observations, radius=1 / 255, low=0.0, high=1.0)
 bounds = rr.crown_ibp(network, ball)

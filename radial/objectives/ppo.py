@@ -5,6 +5,7 @@ minibatch gives the loss, with no control flow that depends on a value, so that 
 """
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
@@ -132,124 +133,84 @@ class Plain:
 
 
 @dataclass(frozen=True)
-class RadialWorstCase:
-    """κ·L + (1 − κ)·L_worst with the paper's worst-case policy, one standardised advantage for both.
+class _Radial(ABC):
+    """κ·L + (1 − κ)·L_adversarial: what the three forms share. They differ in the adversarial term and its weight."""
+
+    radius: Schedule
+    kappa: Schedule = Constant(0.5)
+    bound: str | Mix = "ibp"
+    detach_std: bool = False
+    draws = 0
+
+    def __post_init__(self) -> None:
+        _check(self.radius, self.bound)
+
+    @abstractmethod
+    def worst(self, clean: Tensor, likelihood: Bounds, batch: Batch, advantage: Tensor, clip: float) -> Tensor:
+        """The adversarial term of each row, (B,), to be maximised. advantage: standardised (B,)."""
+
+    def coefficients(self, step: int) -> dict[str, float]:
+        """ε, and κ, which is 1 while ε is 0: training is standard before the ramp."""
+        at = _schedules(self.radius, self.bound, step)
+        return at | {"kappa": self.kappa(step) if at["radius"] > 0 else 1.0}
+
+    def at(self, step: int) -> Objective:
+        """Plain PPO while ε is 0."""
+        return replace(self, bound=_cheapest(self.bound, step)) if self.radius(step) > 0 else Plain()
+
+    def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
+        """−mean(κ·surrogate + (1 − κ)·adversarial term)."""
+        advantage = standardize(batch.advantage)
+        clean = family(agent).log_prob(agent.network(batch.x), batch.action)
+        plain = -clipped_surrogate(clean, batch.old_log_prob, advantage, clip).mean()
+        bounds = enclose(agent, batch.x, self.bound, at)
+        likelihood = family(agent, self.detach_std).log_prob_bounds(bounds, batch.action)
+        worst = -self.worst(clean, likelihood, batch, advantage, clip).mean()
+        parts = {
+            "losses/policy_loss": plain.detach(),
+            "robust/worst_case_loss": worst.detach(),
+            "robust/bound_width": bounds.width.mean().detach(),
+        }
+        return Loss(at["kappa"] * plain + (1 - at["kappa"]) * worst, parts)
+
+
+@dataclass(frozen=True)
+class RadialWorstCase(_Radial):
+    """The paper's form: the clipped surrogate of the worst-case policy, one standardised advantage for both terms.
 
     For a Gaussian policy the only way to lower the upper bound of the density at a bad action that lies inside the
     bounds is to widen the policy. So the standard deviation runs away (the authors' released Walker2d agent has σ ≈ 5)
     unless `detach_std` keeps the bounded term from moving it.
     """
 
-    radius: Schedule
-    kappa: Schedule = Constant(0.5)
-    bound: str | Mix = "ibp"
-    detach_std: bool = False
-    draws = 0
-
-    def __post_init__(self) -> None:
-        _check(self.radius, self.bound)
-
-    def coefficients(self, step: int) -> dict[str, float]:
-        """ε, and κ, which is 1 while ε is 0: training is standard before the ramp."""
-        at = _schedules(self.radius, self.bound, step)
-        return at | {"kappa": self.kappa(step) if at["radius"] > 0 else 1.0}
-
-    def at(self, step: int) -> Objective:
-        """Plain PPO while ε is 0."""
-        return replace(self, bound=_cheapest(self.bound, step)) if self.radius(step) > 0 else Plain()
-
-    def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
-        """−mean(κ·surrogate + (1 − κ)·worst-case surrogate)."""
-        advantage = standardize(batch.advantage)
-        log_prob = family(agent).log_prob(agent.network(batch.x), batch.action)
-        plain = -clipped_surrogate(log_prob, batch.old_log_prob, advantage, clip).mean()
-        bounds = enclose(agent, batch.x, self.bound, at)
-        likelihood = family(agent, self.detach_std).log_prob_bounds(bounds, batch.action)
-        worst = -worst_case_surrogate(likelihood, batch.old_log_prob, advantage, clip).mean()
-        return _blend(plain, worst, at["kappa"], bounds)
+    def worst(self, clean: Tensor, likelihood: Bounds, batch: Batch, advantage: Tensor, clip: float) -> Tensor:
+        """The surrogate at the worse end of the bounds."""
+        return worst_case_surrogate(likelihood, batch.old_log_prob, advantage, clip)
 
 
 @dataclass(frozen=True)
-class RadialLikelihood:
-    """κ·L + (1 − κ)·L_worst with the worst case of −A·log π(a), the paper's approach 1 as it writes it for A3C.
+class RadialLikelihood(_Radial):
+    """The worst case of −A·log π(a), the paper's approach 1 as it writes it for A3C.
 
     Unlike the ratio in `RadialWorstCase` it has a useful gradient however wide the bounds are, so a small weight is
     enough. For a Gaussian policy it holds the standard deviation up, in proportion to the width of the bounds: without
     that (`detach_std`) PPO lets σ fall, every width then weighs more, and learning stalls.
     """
 
-    radius: Schedule
     kappa: Schedule = Constant(0.95)
-    bound: str | Mix = "ibp"
-    detach_std: bool = False
-    draws = 0
 
-    def __post_init__(self) -> None:
-        _check(self.radius, self.bound)
-
-    def coefficients(self, step: int) -> dict[str, float]:
-        """ε, and κ, which is 1 while ε is 0: training is standard before the ramp."""
-        at = _schedules(self.radius, self.bound, step)
-        return at | {"kappa": self.kappa(step) if at["radius"] > 0 else 1.0}
-
-    def at(self, step: int) -> Objective:
-        """Plain PPO while ε is 0."""
-        return replace(self, bound=_cheapest(self.bound, step)) if self.radius(step) > 0 else Plain()
-
-    def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
-        """−mean(κ·surrogate + (1 − κ)·worst-case A·log π)."""
-        advantage = standardize(batch.advantage)
-        log_prob = family(agent).log_prob(agent.network(batch.x), batch.action)
-        plain = -clipped_surrogate(log_prob, batch.old_log_prob, advantage, clip).mean()
-        bounds = enclose(agent, batch.x, self.bound, at)
-        likelihood = family(agent, self.detach_std).log_prob_bounds(bounds, batch.action)
-        worst = worst_case_likelihood(log_prob, likelihood, batch.old_log_prob, advantage, clip)
-        return _blend(plain, -worst.mean(), at["kappa"], bounds)
+    def worst(self, clean: Tensor, likelihood: Bounds, batch: Batch, advantage: Tensor, clip: float) -> Tensor:
+        """A·log π at the worse end of the bounds."""
+        return worst_case_likelihood(clean, likelihood, batch.old_log_prob, advantage, clip)
 
 
 @dataclass(frozen=True)
-class RadialReleased:
-    """κ·L + (1 − κ)·L_six with the six-way minimum of the authors' released MuJoCo code; plain PPO while ε is 0."""
+class RadialReleased(_Radial):
+    """The six-way minimum of the authors' released MuJoCo code, which bounds with raw advantages."""
 
-    radius: Schedule
-    kappa: Schedule = Constant(0.5)
-    bound: str | Mix = "ibp"
-    detach_std: bool = False
-    draws = 0
-
-    def __post_init__(self) -> None:
-        _check(self.radius, self.bound)
-
-    def coefficients(self, step: int) -> dict[str, float]:
-        """ε, and κ, which is 1 while ε is 0: the released code leaves the term out then."""
-        at = _schedules(self.radius, self.bound, step)
-        return at | {"kappa": self.kappa(step) if at["radius"] > 0 else 1.0}
-
-    def at(self, step: int) -> Objective:
-        """Plain PPO while ε is 0."""
-        return replace(self, bound=_cheapest(self.bound, step)) if self.radius(step) > 0 else Plain()
-
-    def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
-        """−mean(κ·surrogate + (1 − κ)·six-way surrogate)."""
-        advantage = standardize(batch.advantage)
-        log_prob = family(agent).log_prob(agent.network(batch.x), batch.action)
-        plain = -clipped_surrogate(log_prob, batch.old_log_prob, advantage, clip).mean()
-        bounds = enclose(agent, batch.x, self.bound, at)
-        likelihood = family(agent, self.detach_std).log_prob_bounds(bounds, batch.action)
-        six = six_way_surrogate(log_prob, likelihood, batch.old_log_prob, advantage, batch.advantage, clip)
-        return _blend(plain, -six.mean(), at["kappa"], bounds)
-
-
-def _blend(plain: Tensor, worst: Tensor, kappa: Tensor, bounds: Bounds) -> Loss:
-    total = kappa * plain + (1 - kappa) * worst
-    return Loss(
-        total,
-        {
-            "losses/policy_loss": plain.detach(),
-            "robust/worst_case_loss": worst.detach(),
-            "robust/bound_width": bounds.width.mean().detach(),
-        },
-    )
+    def worst(self, clean: Tensor, likelihood: Bounds, batch: Batch, advantage: Tensor, clip: float) -> Tensor:
+        """The least of the nominal terms and those of both bounds."""
+        return six_way_surrogate(clean, likelihood, batch.old_log_prob, advantage, batch.advantage, clip)
 
 
 INNER = ("convex", "sgld")
