@@ -12,10 +12,12 @@ verdicts = rr.certify_action(network, ball)
 
 from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.agents.checkpoints import load, save
+from radial.agents.q_agent import QAgent
+from radial.algorithms.dqn import DQNConfig
 from radial.algorithms.ppo import PPOConfig
 from radial.attacks import ATTACKS
 from radial.attacks.compounding import Compounding
-from radial.attacks.gradient import MAD, PGD, Critic, NoAttack, RandomNoise
+from radial.attacks.gradient import FGSM, MAD, PGD, Critic, NoAttack, RandomNoise
 from radial.attacks.sarsa import RobustSarsa
 from radial.bounds.certify import certify_action
 from radial.bounds.layers import UnsupportedLayer
@@ -24,16 +26,21 @@ from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds, EnvSpec, Step, Verdict
 from radial.core.schedules import Constant, Exponential, Linear, Smoothed
 from radial.envs.make import SUITES, make_env
+from radial.evaluation.audit import SoundnessError
+from radial.evaluation.certificates import acr, gwc
 from radial.evaluation.episodes import Evaluation, evaluate
-from radial.objectives import ppo
+from radial.evaluation.possible import possible_actions
+from radial.evaluation.worst_case import awc
+from radial.objectives import dqn, ppo
 from radial.recipes.recipe import RECIPES, recipe
 from radial.recipes.training import train
 from radial.version import __version__
 
 __all__ = [
-    "ATTACKS", "MAD", "METHODS", "PGD", "RECIPES", "SUITES", "BadInput", "Ball", "Bounds", "CategoricalAgent",
-    "Compounding", "Constant", "Critic", "EnvSpec", "Evaluation", "Exponential", "GaussianAgent", "Linear", "NoAttack",
-    "PPOConfig", "RandomNoise", "RobustSarsa", "Smoothed", "Step", "UnsupportedLayer", "Verdict", "__version__",
-    "best_of", "certify_action", "crown", "crown_ibp", "evaluate", "ibp", "load", "make_env", "mixed", "ppo", "recipe",
-    "save", "sound", "train",
+    "ATTACKS", "FGSM", "MAD", "METHODS", "PGD", "RECIPES", "SUITES", "BadInput", "Ball", "Bounds", "CategoricalAgent",
+    "Compounding", "Constant", "Critic", "DQNConfig", "EnvSpec", "Evaluation", "Exponential", "GaussianAgent", "Linear",
+    "NoAttack", "PPOConfig", "QAgent", "RandomNoise", "RobustSarsa", "Smoothed", "SoundnessError", "Step",
+    "UnsupportedLayer", "Verdict", "__version__", "acr", "awc", "best_of", "certify_action", "crown", "crown_ibp",
+    "dqn", "evaluate", "gwc", "ibp", "load", "make_env", "mixed", "possible_actions", "ppo", "recipe", "save", "sound",
+    "train",
 ]  # fmt: skip

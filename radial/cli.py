@@ -10,7 +10,9 @@ from rich.console import Console
 from rich.table import Table
 from tyro.extras import SubcommandApp
 
+from radial.commands.bench_dqn import bench_dqn
 from radial.commands.bench_ppo import bench_ppo
+from radial.commands.certify import certify
 from radial.commands.evaluate import evaluate
 from radial.commands.recipes import recipes
 from radial.commands.reproduce import reproduce
@@ -25,6 +27,7 @@ bench = SubcommandApp()
 zoo = SubcommandApp()
 app.command(train)
 app.command(evaluate)
+app.command(certify)
 app.command(reproduce)
 app.command(recipes)
 app.command(zoo, name="zoo", help="the trained agents that come with the repository")
@@ -32,6 +35,7 @@ zoo.command(name="list")(list_zoo)
 zoo.command(name="add")(add_zoo)
 app.command(bench, name="bench", help="measure speed and memory on this machine, as ratios in one run")
 bench.command(name="ppo")(bench_ppo)
+bench.command(name="dqn")(bench_dqn)
 
 
 @app.command
@@ -123,6 +127,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     from radial.algorithms.run import DiskFull, Stopped
     from radial.envs.checks import EnvFault
+    from radial.evaluation.audit import SoundnessError
 
     try:
         app.cli(
@@ -135,7 +140,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _end(error, 2)
     except Stopped as stopped:
         _end(stopped, stopped.code)
-    except (EnvFault, FloatingPointError, DiskFull) as error:
+    except (EnvFault, FloatingPointError, DiskFull, SoundnessError) as error:
         _end(error, 1)
     except KeyboardInterrupt:
         sys.exit(130)

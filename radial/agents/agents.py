@@ -1,33 +1,18 @@
-"""Who acts: an agent is a policy network, its critic, and the normaliser that turns observations into network units.
+"""Who acts on a policy: a policy network, its critic, and the normaliser that turns observations into network units.
 
 How it was trained is not known here; the card only records it.
 """
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical
 
+from radial.agents.card import Card
 from radial.agents.networks import mlp
 from radial.agents.normalizer import Normalizer
-from radial.core.data import BadInput, Continuous, Discrete, EnvSpec
-
-
-@dataclass(frozen=True)
-class Card:
-    """What a reader of a saved agent must know: where it acts, and how it came to be."""
-
-    env: EnvSpec | None
-    recipe: Mapping[str, Any] = field(default_factory=dict)  # the config it was trained with, as JSON
-    seed: int | None = None
-    steps: int = 0  # env steps it was trained for
-    commit: str | None = None  # of radial
-    source: str | None = None  # where it was imported from
-    results: Mapping[str, Any] = field(default_factory=dict)
+from radial.core.data import BadInput, Continuous, Discrete
 
 
 class _ActorCritic(nn.Module):
@@ -118,12 +103,6 @@ class CategoricalAgent(_ActorCritic):
     def log_prob(self, x: Tensor, action: Tensor) -> Tensor:
         """Log probability of actions (B,) int64, (B,)."""
         return Categorical(logits=self.scores(x)).log_prob(action)
-
-
-AGENTS: dict[str, type[GaussianAgent] | type[CategoricalAgent]] = {
-    "gaussian": GaussianAgent,
-    "categorical": CategoricalAgent,
-}
 
 
 def agent_for(

@@ -16,8 +16,10 @@ from typing import Any
 import torch
 from safetensors.torch import save as encode
 
-from radial.agents.agents import AGENTS, Card, CategoricalAgent, GaussianAgent
+from radial.agents.card import Card
 from radial.agents.importers import IMPORTERS
+from radial.agents.q_agent import QAgent
+from radial.agents.registry import AGENTS, AnyAgent
 from radial.agents.weights import blank_agent, fill, read_tensors, strict_json
 from radial.core.data import BadInput, Continuous, EnvSpec
 
@@ -33,7 +35,7 @@ FIELDS = {"format", "kind", "observation_shape", "actions", "hidden", "clip", "e
 
 
 def save(
-    agent: GaussianAgent | CategoricalAgent,
+    agent: AnyAgent,
     folder: str | Path,
     results: Mapping[str, Any] | None = None,
     dtype: torch.dtype = torch.float32,
@@ -66,7 +68,7 @@ def save(
     return folder
 
 
-def _describe(agent: GaussianAgent | CategoricalAgent, card: Card) -> dict[str, Any]:
+def _describe(agent: AnyAgent, card: Card) -> dict[str, Any]:
     """The card as JSON."""
     kind = next(name for name, cls in AGENTS.items() if cls is type(agent))
     actions = agent.actions
@@ -76,7 +78,7 @@ def _describe(agent: GaussianAgent | CategoricalAgent, card: Card) -> dict[str, 
         "observation_shape": list(agent.observation_shape),
         "actions": {"continuous": actions.size} if isinstance(actions, Continuous) else {"discrete": actions.n},
         "hidden": list(agent.hidden),
-        "clip": agent.normalizer.clip,
+        "clip": None if isinstance(agent, QAgent) else agent.normalizer.clip,
         **asdict(card),
     }
 
@@ -123,7 +125,7 @@ def _sync(folder: Path) -> None:
 # ---------------------------------------------------------------------------------------------------------- loading
 
 
-def load(path: str | Path, env: EnvSpec | None = None) -> GaussianAgent | CategoricalAgent:
+def load(path: str | Path, env: EnvSpec | None = None) -> AnyAgent:
     """An agent from its folder, from the run that trained it, or from a file of the papers; its normaliser is frozen.
 
     env  where it is to act, if the file does not say or another is wanted
@@ -138,7 +140,7 @@ def load(path: str | Path, env: EnvSpec | None = None) -> GaussianAgent | Catego
     return agent
 
 
-def _import(path: Path) -> GaussianAgent | CategoricalAgent:
+def _import(path: Path) -> AnyAgent:
     if path.name in (CARD, WEIGHTS):
         return read_folder(path.parent)
     if path.suffix not in IMPORTERS:
@@ -159,7 +161,7 @@ def _agent_folder(path: Path) -> Path:
     raise BadInput(f"{path} is not an agent: expected {CARD} and {WEIGHTS} in it")
 
 
-def read_folder(folder: Path) -> GaussianAgent | CategoricalAgent:
+def read_folder(folder: Path) -> AnyAgent:
     """The agent of one folder: card first, then the list of tensors, then their numbers."""
     source = folder / CARD
     with source.open("rb") as file:
@@ -175,14 +177,25 @@ def read_folder(folder: Path) -> GaussianAgent | CategoricalAgent:
         raise BadInput(f'{source}: actions must be {{"{unit}": number}} for a {kind} agent')
     count = _sizes(source, "actions", [actions[unit]])[0]
     agent = blank_agent(kind, sizes, count, _sizes(source, "hidden", data["hidden"]))
-    clip = data["clip"]
-    if type(clip) not in (int, float) or not 0 < clip < 1e9:
-        raise BadInput(f"{source}: clip must be a number > 0")
+    clip = _clip(source, agent, data["clip"])
     card = _read_card(source, data)
     weights = folder / WEIGHTS
     fill(agent, read_tensors(weights, agent.state_dict(), data["sha256"]), weights)
-    agent.normalizer.clip, agent.card = float(clip), card
+    if not isinstance(agent, QAgent):
+        agent.normalizer.clip = clip
+    agent.card = card
     return agent
+
+
+def _clip(source: Path, agent: AnyAgent, clip: Any) -> float:
+    """Where the normaliser cuts; an agent on action values has none, and null in its card."""
+    if isinstance(agent, QAgent):
+        if clip is not None:
+            raise BadInput(f"{source}: clip must be null for a q agent")
+        return 0.0
+    if type(clip) not in (int, float) or not 0 < clip < 1e9:
+        raise BadInput(f"{source}: clip must be a number > 0")
+    return float(clip)
 
 
 def _check_fields(source: Path, data: Any) -> None:

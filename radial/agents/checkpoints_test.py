@@ -7,19 +7,22 @@ from pathlib import Path
 import pytest
 import torch
 
-from radial.agents.agents import AGENTS, Card, CategoricalAgent, GaussianAgent
+from radial.agents.card import Card
 from radial.agents.checkpoints import CARD, WEIGHTS, load, save
+from radial.agents.q_agent import QAgent
+from radial.agents.registry import AGENTS, AnyAgent
 from radial.core.data import BadInput, EnvSpec
 
 ENV = EnvSpec("gymnasium", "Hopper-v4", {"seed_offset": 3, "render": False})
 CARDS = Card(ENV, {"lr": 3e-4, "hidden": [4]}, seed=7, steps=2048, commit="abc123", results={"mean": 12.5})
 
 
-def make(kind: str = "gaussian", seed: int = 0) -> GaussianAgent | CategoricalAgent:
+def make(kind: str = "gaussian", seed: int = 0) -> AnyAgent:
     agent = AGENTS[kind]((3,), 2, (4, 5))
     rng = torch.Generator().manual_seed(seed)
     agent.initialize(rng)
-    agent.normalizer.update(torch.randn(10, 3, generator=rng) * 7)
+    if not isinstance(agent, QAgent):
+        agent.normalizer.update(torch.randn(10, 3, generator=rng) * 7)
     agent.card = CARDS
     return agent
 
@@ -181,7 +184,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
 def test_an_unknown_kind_is_answered_with_the_nearest(tmp_path: Path) -> None:
     folder = save(make(), tmp_path / "agent")
     (folder / CARD).write_text((folder / CARD).read_text().replace('"gaussian"', '"gausian"'))
-    with pytest.raises(BadInput, match="kind must be one of gaussian, categorical; did you mean gaussian"):
+    with pytest.raises(BadInput, match="kind must be one of gaussian, categorical, q; did you mean gaussian"):
         load(folder)
 
 

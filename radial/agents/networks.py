@@ -33,24 +33,48 @@ class CenteredLinear(nn.Module):
         return F.linear(x, weight, bias)
 
 
-class NatureDueling(nn.Module):
-    """The dueling network of the Atari DQN agents: Q = V + A − mean(A), for 84×84 frames."""
+class Dueling(nn.Module):
+    """A dueling network (Wang et al. 2016): Q = V + A − mean(A), from shared features.
+
+    The centring is inside the advantage head, so `advantages` orders the actions as Q does and can be bounded alone.
+    """
+
+    def __init__(self, features: nn.Sequential, width: int, hidden: int, actions: int) -> None:
+        super().__init__()
+        self.features = features
+        self.advantage = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), CenteredLinear(hidden, actions))
+        self.value = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 1))
+
+    @property
+    def advantages(self) -> nn.Sequential:
+        """X → A − mean(A), (B, A), as a network of its own that shares these weights."""
+        return nn.Sequential(self.features, self.advantage)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, *obs) → Q (B, A)."""
+        features = self.features(x)
+        return self.value(features) + self.advantage(features)
+
+
+class NatureDueling(Dueling):
+    """The dueling network of the Atari DQN agents: the convolutions of Mnih et al. (2015), for 84×84 frames."""
 
     def __init__(self, actions: int, channels: int = 1) -> None:
-        super().__init__()
-        self.features = nn.Sequential(
+        features = nn.Sequential(
             nn.Conv2d(channels, 32, 8, stride=4), nn.ReLU(),
             nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(),
             nn.Conv2d(64, 64, 3), nn.ReLU(),
             nn.Flatten(),
         )  # fmt: skip
-        self.advantage = nn.Sequential(nn.Linear(3136, 512), nn.ReLU(), CenteredLinear(512, actions))
-        self.value = nn.Sequential(nn.Linear(3136, 512), nn.ReLU(), nn.Linear(512, 1))
+        super().__init__(features, 3136, 512, actions)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """(B, C, 84, 84) → (B, A)."""
-        features = self.features(x)
-        return self.value(features) + self.advantage(features)
+
+class MLPDueling(Dueling):
+    """A dueling network for vectors: ReLU layers as features, the last width also that of the two heads."""
+
+    def __init__(self, actions: int, inputs: int, hidden: Sequence[int]) -> None:
+        features = mlp([inputs, *hidden], nn.ReLU).append(nn.ReLU())
+        super().__init__(features, hidden[-1], hidden[-1], actions)
 
 
 class AtariActorCritic(nn.Module):

@@ -15,7 +15,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load as decode
 from torch import Tensor
 
-from radial.agents.agents import AGENTS, CategoricalAgent, GaussianAgent
+from radial.agents.q_agent import QAgent
+from radial.agents.registry import AGENTS, AnyAgent
 from radial.core.data import BadInput
 
 HEADER = 1 << 20  # bytes
@@ -46,15 +47,13 @@ def strict_json(path: Path, text: bytes) -> Any:
         raise BadInput(f"{path} is not readable JSON: {str(error).splitlines()[0][:200]}") from None
 
 
-def blank_agent(
-    kind: str, observation_shape: tuple[int, ...], actions: int, hidden: tuple[int, ...]
-) -> GaussianAgent | CategoricalAgent:
+def blank_agent(kind: str, observation_shape: tuple[int, ...], actions: int, hidden: tuple[int, ...]) -> AnyAgent:
     """An agent that has shapes but no memory yet; making it draws no random numbers."""
     with torch.device("meta"):
         return AGENTS[kind](observation_shape, actions, hidden)
 
 
-def fill(agent: GaussianAgent | CategoricalAgent, tensors: Mapping[str, Tensor], source: Path) -> None:
+def fill(agent: AnyAgent, tensors: Mapping[str, Tensor], source: Path) -> None:
     """Give a blank agent its weights, after all of them were checked, and freeze its normaliser.
 
     float16 weights become float32; nothing else is converted.
@@ -68,7 +67,8 @@ def fill(agent: GaussianAgent | CategoricalAgent, tensors: Mapping[str, Tensor],
             raise BadInput(f"{source}: {name} must not be negative")
     agent.to_empty(device="cpu")
     agent.load_state_dict({name: tensor.to(expected[name].dtype) for name, tensor in tensors.items()})
-    agent.normalizer.freeze()
+    if not isinstance(agent, QAgent):
+        agent.normalizer.freeze()
 
 
 def check_shapes_of(

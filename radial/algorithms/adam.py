@@ -37,20 +37,31 @@ def adam(
 
 
 class Flat:
-    """Named parameters laid end to end in one vector."""
+    """Named parameters laid end to end in one vector; kernels of convolutions channels last, which is faster."""
 
     def __init__(self, named: Iterable[tuple[str, Tensor]]) -> None:
         self.shapes = {name: tensor.shape for name, tensor in named}
 
     def join(self, named: dict[str, Tensor]) -> Tensor:
         """The vector (P,), without gradient."""
-        return torch.cat([named[name].detach().flatten() for name in self.shapes])
+        return torch.cat([_channels_last(named[name].detach()).flatten() for name in self.shapes])
 
     def split(self, vector: Tensor) -> dict[str, Tensor]:
         """The pieces, as views."""
         pieces = vector.split([shape.numel() for shape in self.shapes.values()])
-        return {name: piece.view(shape) for piece, (name, shape) in zip(pieces, self.shapes.items(), strict=True)}
+        return {name: _shaped(piece, shape) for piece, (name, shape) in zip(pieces, self.shapes.items(), strict=True)}
 
     def mark(self, prefix: str) -> Tensor:
         """1 where the vector holds a parameter whose name begins so, 0 elsewhere, (P,)."""
         return torch.cat([torch.full((s.numel(),), float(n.startswith(prefix))) for n, s in self.shapes.items()])
+
+
+def _channels_last(tensor: Tensor) -> Tensor:
+    return tensor.permute(0, 2, 3, 1) if tensor.ndim == 4 else tensor
+
+
+def _shaped(piece: Tensor, shape: torch.Size) -> Tensor:
+    if len(shape) != 4:
+        return piece.view(shape)
+    out, into, height, width = shape
+    return piece.view(out, height, width, into).permute(0, 3, 1, 2)

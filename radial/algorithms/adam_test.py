@@ -34,3 +34,13 @@ def test_flat_round_trip_and_marks():
     for name, piece in flat.split(vector).items():
         assert torch.equal(piece, named[name])
     assert flat.mark("1.").tolist() == [0.0] * 8 + [1.0] * 3
+
+
+def test_kernels_lie_channels_last_and_come_back_as_they_were():
+    kernel = torch.arange(2 * 3 * 4 * 5, dtype=torch.float32).view(2, 3, 4, 5)
+    flat = Flat([("kernel", kernel)])
+    vector = flat.join({"kernel": kernel})
+    assert vector[:3].tolist() == [kernel[0, 0, 0, 0], kernel[0, 1, 0, 0], kernel[0, 2, 0, 0]]
+    again = flat.split(vector)["kernel"]
+    assert torch.equal(again, kernel)
+    assert again.is_contiguous(memory_format=torch.channels_last)

@@ -3,7 +3,6 @@
 What is climbed is an `Objective` (objectives/ppo.py); how it differs from the SA-PPO code is listed in docs/ppo.md.
 """
 
-import logging
 import math
 import time
 from dataclasses import dataclass, field
@@ -13,11 +12,14 @@ import torch
 from torch import Tensor
 
 from radial.agents.agents import CategoricalAgent, GaussianAgent, agent_for
+from radial.agents.card import described
 from radial.agents.normalizer import RewardScale
+from radial.agents.registry import check_fit
 from radial.algorithms.acting import Actor
 from radial.algorithms.config import encode
 from radial.algorithms.learner import Learner, Limits, Minibatch
 from radial.algorithms.run import Run, Stopped, derived_seed
+from radial.algorithms.scores import Scores
 from radial.core import checks
 from radial.core.ball import Ball
 from radial.core.data import Attack, BadInput, EnvSpec, VecEnv
@@ -26,7 +28,6 @@ from radial.envs.make import make_env
 from radial.losses.policy import gae
 from radial.objectives.ppo import Objective, Plain
 
-log = logging.getLogger(__name__)
 PPOAgent = GaussianAgent | CategoricalAgent
 
 
@@ -109,6 +110,7 @@ def train(
     out: Path | None = None,
     resume: bool = False,
     attack: Attack | None = None,
+    init: PPOAgent | None = None,
     device: str | torch.device = "cpu",
     threads: int | None = None,
     quiet: bool = False,
@@ -117,13 +119,13 @@ def train(
 
     threads  of the simulator; torch's own are left alone. No result depends on it
     attack   the object behind config.attack
+    init     an agent to start from; its normaliser goes on learning from where it was
     """
     if (attack is None) != (config.attack is None):
         raise BadInput("attack must be given exactly when config.attack names one")
-    with Run.open(
-        out, {"seed": seed, **encode(config)}, resume=resume, total_steps=config.total_steps, quiet=quiet
-    ) as run:
-        agent, learner, scale, rng = set_up(config, seed, torch.device(device))
+    written = {"seed": seed, **encode(config)} | ({} if init is None else {"init": described(init.card)})
+    with Run.open(out, written, resume=resume, total_steps=config.total_steps, quiet=quiet) as run:
+        agent, learner, scale, rng = set_up(config, seed, torch.device(device), init)
         step, update = 0, 0
         actor, scores = Actor(agent, config.compile), Scores(config.num_envs)
         if run.restored is not None:
@@ -132,7 +134,7 @@ def train(
         while step < config.total_steps:
             if env is None:  # at the start and after each checkpoint, in interrupted and uninterrupted runs alike
                 env = make_env(config.env, config.num_envs, derived_seed(seed, "envs", step), threads=threads)
-                _check_engine(run, env)
+                run.check_engine(env.engine)
                 actor.begin()
                 x = actor.observe(env.reset().to(device))
                 actor.finish()
@@ -177,7 +179,7 @@ def collect(
     x: Tensor,
     actor: Actor,
     scale: RewardScale | None,
-    scores: "Scores",
+    scores: Scores,
     steps: int,
     rng: torch.Generator,
     adversary: "_Adversary | None" = None,
@@ -248,49 +250,8 @@ class _Adversary:
         return torch.where(chosen.unsqueeze(-1), shown, x)
 
 
-class Scores:
-    """Returns of finished episodes, from the env's own reward."""
-
-    def __init__(self, num_envs: int, window: int = 100) -> None:
-        self.running = torch.zeros(num_envs, dtype=torch.float64)
-        self.length = torch.zeros(num_envs, dtype=torch.float64)
-        self.window = window
-        self.returns: list[float] = []  # of the last `window` episodes
-        self.lengths: list[float] = []
-
-    def forget(self) -> None:
-        """Drop the episodes under way."""
-        self.running.zero_()
-        self.length.zero_()
-
-    def add(self, score: Tensor, ended: Tensor, real: Tensor) -> None:
-        """Take in the steps of a rollout, (T, N)."""
-        for t in range(score.shape[0]):
-            self.running += score[t]
-            self.length += real[t]
-            if bool(ended[t].any()):
-                self.returns = (self.returns + self.running[ended[t]].tolist())[-self.window :]
-                self.lengths = (self.lengths + self.length[ended[t]].tolist())[-self.window :]
-                self.running[ended[t]] = 0.0
-                self.length[ended[t]] = 0.0
-
-    def mean(self) -> float | None:
-        """The mean return of the last episodes; None before the first has ended."""
-        return sum(self.returns) / len(self.returns) if self.returns else None
-
-    def metrics(self) -> dict[str, float]:
-        """Under CleanRL's names."""
-        mean = self.mean()
-        if mean is None:
-            return {}
-        return {
-            "charts/episodic_return": mean,
-            "charts/episodic_length": sum(self.lengths) / len(self.lengths),
-        }
-
-
 def set_up(
-    config: PPOConfig, seed: int, device: torch.device
+    config: PPOConfig, seed: int, device: torch.device, init: PPOAgent | None = None
 ) -> tuple[PPOAgent, Learner, RewardScale, torch.Generator]:
     """A fresh agent for the env, its learner, the reward scale, and the generator of everything random."""
     probe = make_env(config.env, 1, seed)
@@ -299,6 +260,9 @@ def set_up(
     agent.initialize(torch.Generator().manual_seed(derived_seed(seed, "weights")))
     if isinstance(agent, GaussianAgent):
         torch.nn.init.constant_(agent.log_std, math.log(config.initial_std))
+    if init is not None:
+        check_fit(init, agent)
+        agent.load_state_dict(init.state_dict())
     if not config.normalize_observations:
         agent.normalizer.freeze()  # of nothing: the identity, cut to ±10
     agent.to(device)
@@ -346,14 +310,6 @@ def _restore(
     rng.set_state(tensors["rng"])
     scores.returns, scores.lengths = list(state["returns"]), list(state["lengths"])
     return int(state["step"]), int(state["update"])
-
-
-def _check_engine(run: Run, env: VecEnv) -> None:
-    """Another simulator than before: the run may go on, but it is no longer the same run, and says so from now on."""
-    before = None if run.restored is None else run.restored[1].get("engine")
-    if before not in (None, dict(env.engine)) and run.exact:
-        log.warning("the simulator was %s and is now %s: the resumed run is not exact", before, dict(env.engine))
-        run.exact = False
 
 
 def _shown(metrics: dict[str, float]) -> dict[str, float]:

@@ -16,13 +16,15 @@ from radial.algorithms import ppo
 from radial.algorithms.acting import Actor
 from radial.algorithms.compiled import can_compile
 from radial.algorithms.config import decode, encode
-from radial.algorithms.ppo import PPOConfig, Scores, collect, estimate, train
+from radial.algorithms.ppo import PPOConfig, collect, estimate, train
 from radial.algorithms.run import VOLATILE
+from radial.algorithms.scores import Scores
 from radial.algorithms.store import newest_checkpoint
 from radial.core.data import BadInput, EnvSpec
 from radial.core.schedules import Constant, Linear
 from radial.envs.counting import make_counting
-from radial.objectives.ppo import SA, Mix, Plain, RadialLikelihood, RadialReleased, RadialWorstCase
+from radial.objectives.bounding import Mix
+from radial.objectives.ppo import SA, Plain, RadialLikelihood, RadialReleased, RadialWorstCase
 
 CARTPOLE = EnvSpec("classic", "CartPole-v1")
 TINY = PPOConfig(

@@ -77,20 +77,30 @@ class Run:
 
     @classmethod
     def open(
-        cls, folder: Path | None, config: Mapping[str, Any], *, resume: bool, total_steps: int, quiet: bool = False
+        cls,
+        folder: Path | None,
+        config: Mapping[str, Any],
+        *,
+        resume: bool,
+        total_steps: int,
+        quiet: bool = False,
+        verify: store.Verify | None = None,
     ) -> "Run":
-        """A new run in `folder`, or with `resume` the one that is there; None: a run that writes nothing."""
+        """A new run in `folder`, or with `resume` the one that is there; None: a run that writes nothing.
+
+        verify  of a checkpoint's state: raises `Corrupt` if what lies beside the checkpoint is not what it says
+        """
         plain = _plain(config)
         run = cls(None if folder is None else Path(folder), total_steps, quiet)
         try:
             if run.folder is not None:
-                run._enter(run.folder, plain, resume)
+                run._enter(run.folder, plain, resume, verify)
         except BaseException:
             run.close()
             raise
         return run
 
-    def _enter(self, folder: Path, config: dict[str, Any], resume: bool) -> None:
+    def _enter(self, folder: Path, config: dict[str, Any], resume: bool, verify: store.Verify | None) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._cleanup.callback(os.close, _lock(folder))
@@ -99,7 +109,7 @@ class Run:
         if (folder / CONFIG).exists() or store.checkpoints(folder):
             if not resume:
                 raise BadInput(f"{folder} already holds a run; use --resume to go on or another --out")
-            self._resume(folder, config)
+            self._resume(folder, config, verify)
         else:
             if resume:
                 warn(f"{folder} holds no run to resume: a new one begins")
@@ -112,10 +122,10 @@ class Run:
             self._events = SummaryWriter(str(folder / EVENTS), purge_step=self._saved + 1 if resume else None)
             self._cleanup.callback(self._events.close)
 
-    def _resume(self, folder: Path, config: dict[str, Any]) -> None:
+    def _resume(self, folder: Path, config: dict[str, Any], verify: store.Verify | None) -> None:
         _check_same(folder, read_json(folder / CONFIG), config)
         store.remove_unfinished(folder)
-        found = store.newest_with_manifest(folder)
+        found = store.newest_with_manifest(folder, verify)
         if found is None:
             warn(f"{folder} holds no checkpoint yet: the run begins again at step 0")
         else:
@@ -165,6 +175,13 @@ class Run:
                 os.fsync(self._metrics.fileno())  # a checkpoint must not be newer than the lines that led to it
             store.write_checkpoint(self.folder, step, tensors, state, score=score, exact=self.exact)
         self._saved = step
+
+    def check_engine(self, engine: Mapping[str, str]) -> None:
+        """Another simulator than before: the run may go on, but is no longer the same run, and says so from now on."""
+        before = None if self.restored is None else self.restored[1].get("engine")
+        if before not in (None, dict(engine)) and self.exact:
+            warn(f"the simulator was {before} and is now {dict(engine)}: the resumed run is not exact")
+            self.exact = False
 
     @property
     def signal(self) -> int | None:

@@ -10,7 +10,7 @@ import os
 import platform
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -38,6 +38,7 @@ from radial.core.data import BadInput
 __all__ = ["Corrupt", "DiskFull", "newest_checkpoint", "read_checkpoint", "write_checkpoint"]
 
 FORMAT = 1
+Verify = Callable[[Mapping[str, Any]], None]  # of a state: raises Corrupt
 ROOM, TENSORS, MANIFEST, BEST = "checkpoints", "tensors.safetensors", "manifest.json", "best"
 MAX_HEADER, MAX_TENSORS = 1_000_000, 10_000
 HEADROOM = 1.2  # free space asked for, in sizes of the checkpoint
@@ -252,12 +253,17 @@ def newest_checkpoint(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, 
     return None if found is None else (found[0], found[1], found[2]["state"])
 
 
-def newest_with_manifest(folder: Path) -> tuple[Path, dict[str, Tensor], dict[str, Any]] | None:
-    """As `newest_checkpoint`, with the whole manifest."""
+def newest_with_manifest(
+    folder: Path, verify: Verify | None = None
+) -> tuple[Path, dict[str, Tensor], dict[str, Any]] | None:
+    """As `newest_checkpoint`, with the whole manifest; `verify` may find a state corrupt for reasons of its own."""
     existing = checkpoints(folder)
     for path in reversed(existing):
         try:
-            return path, *read_with_manifest(path)
+            tensors, manifest = read_with_manifest(path)
+            if verify is not None:
+                verify(manifest["state"])
+            return path, tensors, manifest
         except Corrupt as error:
             warn(f"corrupt checkpoint passed over: {error}")
     if existing:

@@ -7,7 +7,7 @@ caller does it, so that no attack can cheat.
 from collections.abc import Callable
 
 from radial.attacks.compounding import Compounding
-from radial.attacks.gradient import MAD, PGD, Critic, NoAttack, RandomNoise
+from radial.attacks.gradient import FGSM, MAD, PGD, Critic, NoAttack, RandomNoise
 from radial.attacks.sarsa import RobustSarsa
 from radial.core.data import Attack
 
@@ -21,4 +21,6 @@ ATTACKS: dict[str, Callable[[], Attack | RobustSarsa | Compounding]] = {
     "rs+mad": lambda: RobustSarsa(mad_ratio=0.5),
     "compounding": Compounding,
     "pgd": PGD,
+    "pgd-strong": PGD.strong,
+    "fgsm": FGSM,
 }

@@ -1,4 +1,4 @@
-"""What every attack in the table promises, against Gaussian and categorical agents with random weights."""
+"""What every attack in the table promises, against Gaussian, categorical and Q agents with random weights."""
 
 import copy
 from dataclasses import replace
@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+from radial.agents.q_agent import QAgent
 from radial.attacks import ATTACKS
 from radial.attacks.compounding import Compounding
 from radial.attacks.gradient import PGD
@@ -22,9 +23,15 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-@pytest.fixture(scope="module", params=[False, True], ids=["gaussian", "categorical"])
+def random_q_agent() -> QAgent:
+    agent = QAgent((2,), 3)
+    agent.initialize(seeded(1))
+    return agent
+
+
+@pytest.fixture(scope="module", params=["gaussian", "categorical", "q"])
 def agent(request: pytest.FixtureRequest) -> Any:
-    return random_agent(request.param)
+    return random_q_agent() if request.param == "q" else random_agent(request.param == "categorical")
 
 
 @pytest.fixture(scope="module", params=KEYS)
@@ -105,7 +112,8 @@ def test_an_agent_that_is_flat_or_steep_is_no_trouble(attack: Any, agent: Any, b
     for factor in (0.0, 1e6):
         extreme = copy.deepcopy(agent)
         with torch.no_grad():
-            extreme.network[-1].weight *= factor
+            last = extreme.network.advantage[-1].linear if isinstance(extreme, QAgent) else extreme.network[-1]
+            last.weight *= factor
         assert attack.perturb(extreme, ball, seeded(0)).isfinite().all()
 
 
@@ -117,4 +125,15 @@ def test_it_shows_its_knobs(attack: Any) -> None:
 
 
 def test_the_table_has_the_names_of_the_command_line() -> None:
-    assert list(ATTACKS) == ["none", "random", "critic", "mad", "rs", "rs+mad", "compounding", "pgd"]
+    assert list(ATTACKS) == [
+        "none",
+        "random",
+        "critic",
+        "mad",
+        "rs",
+        "rs+mad",
+        "compounding",
+        "pgd",
+        "pgd-strong",
+        "fgsm",
+    ]

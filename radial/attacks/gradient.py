@@ -5,8 +5,9 @@ legal is the caller's.
 """
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -98,19 +99,23 @@ class MAD(Memoryless):
         return x
 
 
+Objective = Literal["cross-entropy", "margin"]
+
+
 @dataclass(frozen=True)
 class PGD(Memoryless):
     """Projected gradient ascent (Madry et al. 2018), by default the protocol of RADIAL's Atari tables.
 
-    Against agents that choose among actions it climbs the cross-entropy of the clean choice, against Gaussian ones
-    the squared distance of the means. One run ends where it ends, as in the paper; of several the best point counts:
-    the first starts at the centre, then corners and uniform points take turns.
+    Against agents that choose among actions it climbs `loss` against the clean choice, against Gaussian ones the
+    squared distance of the means. One run ends where it ends, as in the paper; of several the best point counts: the
+    first starts at the centre, then corners and uniform points take turns.
     """
 
     steps: int = 10
     step_size: float = 0.1  # a share of the radius
     restarts: int = 1  # runs in all
     random_start: bool = False  # of a single run. Means are flat at the centre, so against them it always is random
+    loss: Objective = "cross-entropy"  # or "margin", max_{y≠a} s_y − s_a, which is > 0 just where the choice changes
 
     def __post_init__(self) -> None:
         check_steps(self.steps)
@@ -118,14 +123,19 @@ class PGD(Memoryless):
             raise BadInput(f"step_size must be finite and > 0, got {self.step_size}")
         if self.restarts < 1:
             raise BadInput(f"restarts must be ≥ 1, got {self.restarts}")
+        if self.loss not in ("cross-entropy", "margin"):
+            raise BadInput(f"loss must be cross-entropy or margin, got {self.loss!r}")
+
+    @classmethod
+    def strong(cls) -> "PGD":
+        """Several runs on the margin, the best point of all: a state that survives is hard to attack at all."""
+        return cls(steps=20, step_size=0.25, restarts=5, loss="margin")
 
     def score(self, agent: Any, center: Tensor) -> Score:
-        """Cross-entropy or squared distance at x, (B, *obs) → (B,)."""
+        """The loss, or the squared distance, at x, (B, *obs) → (B,)."""
         if not isinstance(agent.actions, Discrete):
             return distance_of_means(agent, center)
-        with torch.no_grad():
-            choice = agent.scores(center).argmax(-1)
-        return lambda x: F.cross_entropy(agent.scores(x), choice, reduction="none")
+        return margin_against(agent, center) if self.loss == "margin" else cross_entropy(agent, center)
 
     def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
         """The last iterate of one run, or the best point of several, (B, *obs)."""
@@ -136,6 +146,25 @@ class PGD(Memoryless):
         flat = not isinstance(agent.actions, Discrete)
         start = ball.sample(rng) if self.random_start or flat else ball.center
         return pgd(score, ball, steps=self.steps, step_size=self.step_size, start=start, keep_best=False)[0]
+
+
+@dataclass(frozen=True)
+class FGSM(Memoryless):
+    """One step of the whole radius from the clean observation, by the sign of a gradient (Goodfellow et al. 2015).
+
+    The gradient of the cross-entropy of the clean choice, as in RADIAL's Atari code. Means of Gaussian policies are
+    flat at the centre, so against them the gradient is taken a random tenth of the radius away.
+    """
+
+    def score(self, agent: Any, center: Tensor) -> Score:
+        """Cross-entropy or squared distance at x, (B, *obs) → (B,)."""
+        return PGD().score(agent, center)
+
+    def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
+        """Where the step ends, (B, *obs)."""
+        at = ball.center if isinstance(agent.actions, Discrete) else one_step_away(ball, 10, rng)
+        slope = gradient(self.score(agent, ball.center), at)
+        return ball.project(ball.center + ball.budget() * steepest(slope, ball))
 
 
 # ---------------------------------------------------------------------------------------------------- what is climbed
@@ -158,6 +187,34 @@ def kl_from(agent: Any, center: Tensor) -> Score:
     with torch.no_grad():
         clean = agent.scores(center).log_softmax(-1)
     return lambda x: (clean.exp() * (clean - agent.scores(x).log_softmax(-1))).sum(-1)
+
+
+def deciding(agent: Any) -> Callable[[Tensor], Tensor]:
+    """Scores (B, A) whose largest is the action: the agent's `choice` if it has one, else all its scores."""
+    choice = getattr(agent, "choice", None)
+    return agent.scores if choice is None else choice
+
+
+def cross_entropy(agent: Any, center: Tensor) -> Score:
+    """−log of the softmax share of the clean choice, (B, *obs) → (B,)."""
+    scores = deciding(agent)
+    with torch.no_grad():
+        choice = scores(center).argmax(-1)
+    return lambda x: F.cross_entropy(scores(x), choice, reduction="none")
+
+
+def margin_against(agent: Any, center: Tensor) -> Score:
+    """max_{y≠a} s_y(x) − s_a(x) for the clean choice a, (B, *obs) → (B,)."""
+    scores = deciding(agent)
+    with torch.no_grad():
+        clean = scores(center)
+        own = F.one_hot(clean.argmax(-1), clean.shape[-1]).bool()
+
+    def score(x: Tensor) -> Tensor:
+        found = scores(x)
+        return found.masked_fill(own, -math.inf).amax(-1) - found.masked_fill(~own, 0.0).sum(-1)
+
+    return score
 
 
 # ---------------------------------------------------------------------------------------------------------- the steps

@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from radial.attacks.gradient import MAD, PGD, Critic, NoAttack, RandomNoise
+from radial.agents.q_agent import QAgent
+from radial.attacks.gradient import FGSM, MAD, PGD, Critic, NoAttack, RandomNoise
 from radial.attacks.learning_test import random_agent
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Continuous, Discrete
@@ -97,6 +98,55 @@ def test_more_runs_never_score_less() -> None:
     assert bool((found(PGD(restarts=6)) >= found(PGD()) - 1e-6).all())
 
 
+def test_the_margin_is_positive_just_where_the_choice_changes() -> None:
+    agent = linear([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]], Discrete(3))
+    score = PGD(loss="margin").score(agent, torch.tensor([[1.0, 0.0]]))  # scores 1, 0, 0.5: the choice is 0
+    assert score(torch.tensor([[1.0, 0.0]])).tolist() == [-0.5]
+    assert score(torch.tensor([[0.3, 0.7]])).tolist() == pytest.approx([0.4])  # 0.3, 0.7, 0.5
+    random = random_agent(discrete=True)
+    center = torch.randn(50, 2, generator=seeded(1))
+    score, moved = PGD(loss="margin").score(random, center), center + torch.randn(50, 2, generator=seeded(2))
+    assert torch.equal(score(moved) > 0, random.act(moved) != random.act(center))
+
+
+def test_the_strong_preset_changes_more_choices_than_the_papers() -> None:
+    agent = random_agent(discrete=True)
+    ball = Ball(torch.randn(400, 2, generator=seeded(1)), 0.3)
+    changed = [
+        int((agent.act(attack.perturb(agent, ball, seeded())) != agent.act(ball.center)).sum())
+        for attack in (RandomNoise(), PGD(), PGD.strong())
+    ]
+    assert changed == sorted(changed)
+    assert changed[-1] > 0
+    assert (PGD.strong().restarts, PGD.strong().loss) == (5, "margin")
+    assert PGD() == PGD(steps=10, step_size=0.1, restarts=1, random_start=False, loss="cross-entropy")  # the paper's
+
+
+def test_fgsm_is_one_step_to_a_corner() -> None:
+    agent = linear([[1.0, 0.0], [0.0, 1.0]], Discrete(2))
+    x = FGSM().perturb(agent, Ball(torch.tensor([[1.0, 0.0]]), 0.1), seeded())
+    assert x.tolist()[0] == pytest.approx([0.9, 0.1])
+    cut = FGSM().perturb(agent, Ball(torch.tensor([[0.95, 0.02]]), 0.1, low=0.0, high=0.05 + 0.9), seeded())
+    assert cut.tolist()[0] == pytest.approx([0.85, 0.12])
+    frames = FGSM().perturb(agent, Ball(torch.tensor([[0.02, 0.95]]), 0.1, low=0.0, high=1.0), seeded())
+    assert frames.tolist()[0] == pytest.approx([0.12, 0.85])
+
+
+def test_against_a_q_agent_the_advantages_are_climbed_and_frames_stay_frames() -> None:
+    agent = QAgent((1, 84, 84), 3)
+    agent.initialize(seeded())
+    center = torch.rand(2, 1, 84, 84, generator=seeded(1)).round()  # black and white: every pixel is at an end
+    ball = Ball(center, 8 / 255, low=0.0, high=1.0)
+    score = PGD().score(agent, center)
+    for attack in (PGD(steps=3), FGSM(), MAD(steps=3), Critic(steps=3)):
+        x = attack.perturb(agent, ball, seeded())
+        assert ball.contains(x).all()
+        assert 0 <= float(x.min()) <= float(x.max()) <= 1
+    assert (score(FGSM().perturb(agent, ball, seeded())) > score(center)).all()
+    q, a = agent.scores(center), agent.choice(center)
+    torch.testing.assert_close(a.log_softmax(-1), q.log_softmax(-1))  # V drops out, as the paper's code has it
+
+
 def test_noise_fills_the_ball_and_no_attack_is_none() -> None:
     ball = Ball(torch.zeros(1000, 1), 2.0)
     x = RandomNoise().perturb(None, ball, seeded())
@@ -111,6 +161,7 @@ def test_noise_fills_the_ball_and_no_attack_is_none() -> None:
         (lambda: Critic(steps=-3), "steps must be a whole number ≥ 1, got -3"),
         (lambda: PGD(step_size=math.nan), "step_size must be finite and > 0, got nan"),
         (lambda: PGD(restarts=0), "restarts must be ≥ 1, got 0"),
+        (lambda: PGD(loss="hinge"), "loss must be cross-entropy or margin, got 'hinge'"),  # type: ignore[arg-type]
     ],
 )
 def test_bad_input(make: Any, message: str) -> None:

@@ -33,6 +33,7 @@ def bench_ppo(
     """
     import torch
 
+    from radial.algorithms.ppo import PPOConfig
     from radial.bench.measure import keep_freed_memory, machine
     from radial.bench.ppo import measure
     from radial.cli import torch_device
@@ -42,7 +43,9 @@ def bench_ppo(
         raise BadInput(f"rounds must be a whole number ≥ 1, got {rounds}")
     if threads is not None and threads < 1:
         raise BadInput(f"threads must be a whole number ≥ 1, got {threads}")
-    configs = {name: recipe(name).config for name in recipes}
+    configs = {name: config for name in recipes if isinstance(config := recipe(name).config, PPOConfig)}
+    if len(configs) < len(recipes):
+        raise BadInput("recipes must be PPO recipes; `radial bench dqn` measures the others")
     if not configs or len({(config.env, config.num_envs) for config in configs.values()}) != 1:
         raise BadInput("recipes must share one environment and num_envs, to be measured on one pool")
     keep_freed_memory()

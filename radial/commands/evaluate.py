@@ -6,7 +6,7 @@ How it is played is in `evaluation`, how it is attacked in `attacks`.
 import tyro
 from rich.table import Table
 
-from radial.commands.terminal import print_json, print_table, progress
+from radial.commands.terminal import print_json, print_table, progress, warnings_said
 from radial.core.data import BadInput
 
 
@@ -26,7 +26,7 @@ def evaluate(
     Args:
         agent: a run's folder, the name of an agent in the zoo, or a file of the papers (then --env is needed).
         env: an environment's id; default: the one the agent was trained in.
-        attack: none, random, critic, mad, rs, rs+mad, compounding or pgd.
+        attack: none, random, critic, mad, rs, rs+mad, compounding, pgd, pgd-strong or fgsm.
         radius: ε in network units, such as 0.075 or 3/255; needed with an attack.
         episodes: how many.
         seed: of everything random.
@@ -52,7 +52,7 @@ def evaluate(
     where = loaded.card.env
     if where is None:
         raise BadInput(f"{agent} does not say where it acts: give --env, such as --env Hopper-v4")
-    with progress(episodes, "episodes") as show:
+    with progress(episodes, "episodes") as show, warnings_said():
         result = play(
             loaded, where, MAD(stochastic=True) if attack == "mad" and stochastic else ATTACKS[attack](), epsilon,
             episodes, seed,

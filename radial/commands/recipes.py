@@ -12,7 +12,7 @@ def recipes(json: bool = False) -> None:
         json: print a JSON object, with every setting.
     """
     from radial.algorithms.config import encode
-    from radial.recipes.recipe import RECIPES
+    from radial.recipes.recipe import RECIPES, spell_radius
 
     if json:
         print_json({
@@ -21,16 +21,18 @@ def recipes(json: bool = False) -> None:
                 "radius": recipe.radius,
                 "paper": [vars(cell) for cell in recipe.paper],
                 "differs": list(recipe.differs),
+                "init": recipe.init,
             }
             for name, recipe in RECIPES().items()
         })  # fmt: skip
         return
     table = Table(title="`radial train NAME`; --json shows every setting and what differs from the papers")
-    for heading in ("recipe", "env", "objective", "steps", "ε", "paper: nominal, MAD 0.0375, 0.075, 0.15"):
+    for heading in ("recipe", "env", "objective", "steps", "ε", "paper: nominal, then attacked"):
         table.add_column(heading)
     for name, recipe in RECIPES().items():
+        said = ["–" if cell.mean is None else f"{cell.mean:g}" for cell in recipe.paper]
         table.add_row(
             name, recipe.config.env.id, type(recipe.config.objective).__name__, f"{recipe.config.total_steps:,}",
-            f"{recipe.radius:g}", "  ".join(f"{cell.mean:.0f}" for cell in recipe.paper) or "–",
+            spell_radius(recipe.radius), "  ".join(said) or "–",
         )  # fmt: skip
     print_table(table)

@@ -1,6 +1,6 @@
-"""`radial reproduce`: a paper's table beside our own numbers, from the zoo or trained from scratch.
+"""`radial reproduce`: a paper's table or figure beside our own numbers, from the zoo or trained from scratch.
 
-How a table is filled is in `recipes.reproduce`, how it is shown in `reports`.
+How a table is filled is in `recipes.reproduce`, a figure in `recipes.figures`; how both are shown in `reports`.
 """
 
 import sys
@@ -29,32 +29,40 @@ def reproduce(
     train: bool = False,
     seeds: str | None = None,
     jobs: int = 1,
-    episodes: int = 50,
+    episodes: int | None = None,
     fresh: bool = False,
     out: Path = Path("results"),
     json: bool = False,
 ) -> None:
-    """Fill a table of a paper with our agents, and show each cell beside the paper's.
+    """Fill a table of a paper with our agents, and show each cell beside the paper's; or draw one of its figures.
 
     Writes OUT/TABLE.json (every return), OUT/TABLE.md and OUT/TABLE.png. Each cell is saved when it is finished and
     not played again, so a command that was stopped goes on where it stopped.
 
     Args:
-        table: mujoco or mujoco-compounding.
+        table: a table (mujoco, mujoco-compounding, atari, atari-margin, atari-bounds, cartpole-dqn) or a figure
+            (gwc-awc-acr, q-bias).
         only: tasks or recipes, such as hopper or walker2d-ppo; the other rows show what is known of them.
         train: train the agents first, in runs/RECIPE-seedN, instead of taking the zoo's. A finished run is not
             trained again and an unfinished one goes on. The median seed is the agent.
         seeds: to train with, such as 0-4; default 0-2.
         jobs: how many trainings at a time.
-        episodes: per cell.
+        episodes: per cell, of a figure starts or episodes of each agent; default: as many as the paper's.
         fresh: play again what is known.
         out: where the results are kept.
         json: print one JSON object instead of a table.
     """
     from radial.recipes import reproduce as filling
+    from radial.recipes.figures import FIGURES
     from radial.recipes.tables import table as table_named
 
-    wanted = table_named(table)
+    if table in FIGURES:
+        if only or train or seeds is not None:
+            raise BadInput(f"--only, --train and --seeds are for tables; {table} is a figure of the zoo's agents")
+        check_number("episodes", episodes, 1)
+        _draw(table, out, episodes, fresh, json)
+        return
+    wanted = table_named(table, FIGURES)
     rows = wanted.chosen(only)
     check_number("jobs", jobs, 1)
     check_number("episodes", episodes, 1)
@@ -72,6 +80,22 @@ def reproduce(
         _print(shown)
 
 
+def _draw(name: str, out: Path, episodes: int | None, fresh: bool, json: bool) -> None:
+    """A figure instead of a table."""
+    from radial.algorithms.files import write_atomic
+    from radial.recipes.figures import FIGURES
+    from radial.reports.plots import page, plot
+
+    drawn = FIGURES[name](out, episodes=episodes, fresh=fresh, watch=watch)
+    text, path = page(drawn), out / f"{name}.md"
+    write_atomic(path, text)
+    _picture(lambda target: plot(drawn, target), path)
+    if json:
+        print_json(drawn.to_json())
+    else:
+        sys.stdout.write(text)
+
+
 @contextmanager
 def watch(what: str, episodes: int) -> Iterator[Callable[[int], None]]:
     """Say what is played, and how far it is."""
@@ -81,23 +105,37 @@ def watch(what: str, episodes: int) -> Iterator[Callable[[int], None]]:
 
 
 def _train(recipes: Sequence[str], seeds: Sequence[int], jobs: int) -> dict[str, list[Path]]:
-    """Finished runs by recipe, whatever had to be trained for it."""
+    """Finished runs by recipe, whatever had to be trained for it: first what others start from, seed by seed."""
+    from radial.recipes.recipe import recipe
+    from radial.recipes.training import check
+
+    starts = dict.fromkeys(init for init in (recipe(name).init for name in recipes) if init is not None)
+    for name in (*starts, *recipes):
+        check(recipe(name).config, seeds[0])
+    for wave in (list(starts), [name for name in recipes if name not in starts]):
+        commands = {f"{name}-seed{seed}": _command(name, seed) for name in wave for seed in seeds}
+        missing = {name: command for name, command in commands.items() if command}
+        if missing:
+            run_all(missing, jobs)
+    return {name: [_folder(name, seed) for seed in seeds] for name in recipes}
+
+
+def _folder(name: str, seed: int) -> Path:
+    return Path("runs") / f"{name}-seed{seed}"
+
+
+def _command(name: str, seed: int) -> list[str]:
+    """What trains a seed of a recipe, or goes on with it; nothing if it is finished."""
     from radial.algorithms.run import CONFIG
     from radial.recipes.recipe import recipe
     from radial.recipes.seeds import finished
-    from radial.recipes.training import check
 
-    folders = {(name, seed): Path("runs") / f"{name}-seed{seed}" for name in recipes for seed in seeds}
-    commands = {}
-    for (name, seed), folder in folders.items():
-        check(recipe(name).config, seed)
-        if not finished(folder, name, seed):
-            resume = ["--resume"] if (folder / CONFIG).exists() else []
-            given = ["--seed", str(seed), "--out", str(folder), "--threads", "1", *resume]
-            commands[folder.name] = ["train", name, *given]
-    if commands:
-        run_all(commands, jobs)
-    return {name: [folders[name, seed] for seed in seeds] for name in recipes}
+    folder, init = _folder(name, seed), recipe(name).init
+    if finished(folder, name, seed):
+        return []
+    resume = ["--resume"] if (folder / CONFIG).exists() else []
+    start = ["--init", str(_folder(init, seed))] if init is not None else []
+    return ["train", name, "--seed", str(seed), "--out", str(folder), "--threads", "1", *start, *resume]
 
 
 def _write(result: "Result", out: Path) -> None:
@@ -107,8 +145,13 @@ def _write(result: "Result", out: Path) -> None:
 
     page = out / f"{result.table.name}.md"
     write_atomic(page, markdown(result))
+    _picture(lambda path: figure(result, path), page)
+
+
+def _picture(draw: Callable[[Path], None], page: Path) -> None:
+    """Draw beside a page, and say where everything is."""
     try:
-        figure(result, page.with_suffix(".png"))
+        draw(page.with_suffix(".png"))
     except BadInput as error:  # a table without a figure is a table
         say(f"no figure: {error}")
     say(f"the table is in {page}, every return in {page.with_suffix('.json')}")
@@ -121,9 +164,10 @@ def _print(result: "Result") -> None:
         sys.stdout.write(markdown(result))
         return
     headings, rows = grid(result)
-    table = Table(title=f"{result.table.title}: {result.table.source}")
+    table = Table(title=": ".join(part for part in (result.table.title, result.table.source) if part))
+    labels = {column.label for column in result.table.columns}
     for at, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if 2 < at < len(headings) - 1 else "left", no_wrap=at > 2)
+        table.add_column(heading, justify="right" if heading in labels else "left", no_wrap=at > 2)
     for row in rows:
         table.add_row(*row, end_section=row[2] == "ours")
     print_table(table)

@@ -81,6 +81,48 @@ def test_train_skips_what_is_finished_and_resumes_what_is_not(
     assert not asked
 
 
+def test_robust_agents_are_trained_from_standard_ones_of_the_same_seed(
+    no_figure: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    waves: list[dict[str, Sequence[str]]] = []
+
+    def run_all(commands: dict[str, Sequence[str]], jobs: int) -> None:
+        waves.append(dict(commands))
+        for arguments in commands.values():
+            agent_of(arguments[1], int(arguments[3]), Path(arguments[5]) / "agent")
+
+    monkeypatch.setattr(command, "run_all", run_all)
+    monkeypatch.setattr("radial.recipes.training.check", lambda *_: None)
+    given = ["--only", "bankheist-radial-dqn", "--train", "--seeds", "0-1", "--episodes", "2", "--json"]
+    assert run("reproduce", "atari-margin", *given) == 0
+    assert [list(wave) for wave in waves] == [
+        ["bankheist-dqn-seed0", "bankheist-dqn-seed1"], ["bankheist-radial-dqn-seed0", "bankheist-radial-dqn-seed1"],
+    ]  # fmt: skip
+    assert waves[1]["bankheist-radial-dqn-seed1"][-2:] == ["--init", "runs/bankheist-dqn-seed1"]
+    assert "--init" not in waves[0]["bankheist-dqn-seed1"]
+    assert json.loads(capsys.readouterr().out)["rows"][0]["ours"]["name"] == "runs/bankheist-radial-dqn-seed0"
+
+
+def test_a_figure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    from radial.recipes.figures import FIGURES, Drawn
+
+    point = {"radius": 1 / 255, "acr": 0.5, "acr_sem": 0.1, "gwc_share": 1.0, "awc_share": [0.5, 1.0], "awc_unknown": 1}
+    told = {"starts": 2, "seed": 1, "horizon": 80, "bound": "ibp", "budget": 5}
+
+    def fake(out: Path, **more: Any) -> Drawn:
+        out.mkdir()
+        assert more["episodes"] == 2
+        return Drawn("gwc-awc-acr", "A title", "a source", (), told, (point,), ())
+
+    monkeypatch.setitem(FIGURES, "gwc-awc-acr", fake)
+    monkeypatch.setattr("radial.reports.plots.plot", lambda drawn, path: path.write_bytes(b"drawn"))
+    assert run("reproduce", "gwc-awc-acr", "--episodes", "2", "--out", "here") == 0
+    assert "0.500 … 1.000" in capsys.readouterr().out
+    assert {path.name for path in Path("here").iterdir()} == {"gwc-awc-acr.md", "gwc-awc-acr.png"}
+    assert run("reproduce", "gwc-awc-acr", "--episodes", "2", "--out", "there", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["points"] == [point]
+
+
 def test_zoo_add(capsys: pytest.CaptureFixture[str]) -> None:
     for seed in (0, 1, 2):
         agent_of("hopper-ppo", seed, f"run{seed}/agent")
@@ -100,6 +142,11 @@ BAD: dict[str, tuple[list[str], str]] = {
     "seeds alone": (["reproduce", "mujoco", "--seeds", "0-2"], "--seeds needs --train"),
     "seeds": (["reproduce", "mujoco", "--train", "--seeds", "2-0"], "seeds must be"),
     "out": (["reproduce", "mujoco", "--out", "file"], "out must be a folder"),
+    "figure": (["reproduce", "gwc-awc-acr"], "radial train freeway-small-radial-dqn"),
+    "other figure": (["reproduce", "q-bias"], "no agent zoo/pong-dqn and zoo/pong-radial-dqn or"),
+    "figure name": (["reproduce", "q-bais"], "did you mean 'q-bias'"),
+    "figure trained": (["reproduce", "q-bias", "--train"], "are for tables"),
+    "figure episodes": (["reproduce", "q-bias", "--episodes", "0"], "episodes must be"),
     "no run": (["zoo", "add", "nowhere"], "no agent at nowhere"),
     "zoo episodes": (["zoo", "add", "run", "--episodes", "0"], "episodes must be"),
 }

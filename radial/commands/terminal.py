@@ -6,6 +6,7 @@ What is said is each command's own business.
 import json
 import sys
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -18,6 +19,19 @@ def say(text: str) -> None:
     """A line for the person watching."""
     sys.stderr.write(f"{text}\n")
     sys.stderr.flush()
+
+
+@contextmanager
+def warnings_said() -> Iterator[None]:
+    """Warnings of the library as one line each."""
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        say("radial: " + " ".join(str(message).split()))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("always", UserWarning)
+        warnings.showwarning = show
+        yield
 
 
 def print_json(value: object) -> None:

@@ -12,7 +12,7 @@ from radial.commands.processes import run_all
 from radial.core.data import BadInput
 
 if TYPE_CHECKING:
-    from radial.algorithms.ppo import PPOConfig
+    from radial.recipes.recipe import Config
 
 
 def train(
@@ -26,6 +26,7 @@ def train(
     device: str = "cpu",
     out: Path | None = None,
     resume: bool = False,
+    init: str | None = None,
     set: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = (),
 ) -> None:
     """Train an agent by the name of its recipe; `radial recipes` lists them.
@@ -45,6 +46,7 @@ def train(
         device: cpu, or cuda where there is one.
         out: the run's folder; default: runs/RECIPE-seedN.
         resume: go on with the run in that folder.
+        init: an agent to start from: a run's folder, a zoo name, or a file of the papers.
         set: KEY=VALUE …, any setting by its dotted path, such as policy_rate=1e-3 or objective.kappa.value=0.8.
     """
     settings = [setting for group in set for setting in group]
@@ -54,7 +56,7 @@ def train(
     check_number("jobs", jobs, 1)
     if seeds is None:
         folder = Path("runs") / f"{recipe}-seed{seed or 0}" if out is None else out
-        _train_one(recipe, seed or 0, steps, num_envs, threads, device, folder, resume, settings)
+        _train_one(recipe, seed or 0, steps, num_envs, threads, device, folder, resume, init, settings)
         return
     chosen = parse_seeds(seeds)
     _prepared(recipe, chosen[0], steps, num_envs, device, settings)  # refuse once, not once per process
@@ -62,6 +64,7 @@ def train(
         *(["--steps", str(steps)] if steps is not None else []),
         *(["--num-envs", str(num_envs)] if num_envs is not None else []),
         *(["--resume"] if resume else []),
+        *(["--init", init] if init is not None else []),
         *(part for setting in settings for part in ("--set", setting)),
         *("--device", device, "--threads", str(threads or 1)),
     ]
@@ -71,7 +74,7 @@ def train(
 
 def _train_one(
     recipe: str, seed: int, steps: int | None, num_envs: int | None, threads: int | None, device: str,
-    out: Path, resume: bool, settings: list[str],
+    out: Path, resume: bool, init: str | None, settings: list[str],
 ) -> None:  # fmt: skip
     import torch
 
@@ -79,6 +82,7 @@ def _train_one(
     from radial.commands.terminal import say
     from radial.recipes import training
     from radial.recipes.recipe import RECIPES
+    from radial.recipes.zoo import resolve
 
     config = _prepared(recipe, seed, steps, num_envs, device, settings)
     full = RECIPES()[recipe].config.total_steps
@@ -86,13 +90,14 @@ def _train_one(
         say(f"{steps:,} steps instead of {full:,}: the ramps begin and end at the same share of them")
     torch.set_num_threads(threads or 1)
     keep_freed_memory()
-    training.train(config, seed, out=out, resume=resume, device=device, threads=threads, recipe=recipe)
+    start = None if init is None else resolve(init)
+    training.train(config, seed, out=out, resume=resume, init=start, device=device, threads=threads, recipe=recipe)
     say(f"the agent is in {out}: radial evaluate {out}")
 
 
 def _prepared(
     name: str, seed: int, steps: int | None, num_envs: int | None, device: str, settings: list[str]
-) -> "PPOConfig":
+) -> "Config":
     """The recipe's config with what the command line changes, known to be trainable here."""
     from dataclasses import replace
 

@@ -48,10 +48,17 @@ class Ball:
         self._check_range()
 
     @classmethod
-    def unchecked(cls, center: Tensor, radius: float | Tensor, p: float = math.inf) -> "Ball":
+    def unchecked(
+        cls,
+        center: Tensor,
+        radius: float | Tensor,
+        p: float = math.inf,
+        low: float | Tensor | None = None,
+        high: float | Tensor | None = None,
+    ) -> "Ball":
         """A ball whose values nobody looks at: for compiled training steps, whose inputs were checked at their door."""
         ball = object.__new__(cls)
-        for name, value in (("center", center), ("radius", radius), ("p", p), ("low", None), ("high", None)):
+        for name, value in (("center", center), ("radius", radius), ("p", p), ("low", low), ("high", high)):
             object.__setattr__(ball, name, value)
         return ball
 

@@ -149,7 +149,9 @@ class VecEnv(Protocol):
 class Agent(Protocol):
     """Who acts. `prepare` is the one door for units: everything behind it, ε included, is in network units."""
 
-    network: nn.Module  # x (B, *obs) → scores (B, A): what bounds are computed on
+    @property
+    def network(self) -> nn.Module:
+        """X (B, *obs) → scores (B, A)."""
 
     def prepare(self, obs: Tensor) -> Tensor:
         """What the env gives → what the network takes."""

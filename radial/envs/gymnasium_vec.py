@@ -40,6 +40,7 @@ class GymnasiumVec:
     seeds    one for each env, given at `reset`; None: the native env was seeded when it was made
     engine   backend, version, simulator
     timeout  seconds one native call may take; None: any time
+    clip_reward  learn from the reward clipped to ±1; the score stays what it is
     steps    transitions so far over all envs; reset rows do not count
     """
 
@@ -51,6 +52,7 @@ class GymnasiumVec:
         engine: Mapping[str, str],
         seeds: Sequence[int] | None = None,
         timeout: float | None = 60.0,
+        clip_reward: bool = False,
     ) -> None:
         mode = native.metadata.get("autoreset_mode")
         if mode is not AutoresetMode.NEXT_STEP:
@@ -65,6 +67,7 @@ class GymnasiumVec:
         self._native = native
         self._native_dtype = torch.from_numpy(np.empty(0, native.single_action_space.dtype)).dtype
         self._seeds = seeds
+        self._clip_reward = clip_reward
         self._calls = 0
         self._ended: np.ndarray[Any, np.dtype[np.bool_]] | None = None  # whose episode ended at the last step
         self._closed = False
@@ -109,8 +112,8 @@ class GymnasiumVec:
         self.steps += self.num_envs - int(np.count_nonzero(reset))
         return Step(
             obs=observations,
-            reward=torch.from_numpy(reward),
-            score=torch.from_numpy(reward.copy()),
+            reward=torch.from_numpy(reward.clip(-1, 1) if self._clip_reward else reward.copy()),
+            score=torch.from_numpy(reward),
             terminated=torch.from_numpy(terminated),
             truncated=torch.from_numpy(truncated),
             real=torch.from_numpy(~reset),

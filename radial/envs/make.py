@@ -13,6 +13,8 @@ import numpy as np
 
 from radial.core.data import BadInput, EnvSpec, VecEnv
 from radial.envs import envpool_vec
+from radial.envs.atari import make_atari
+from radial.envs.atari_frames import GAMES, PRESETS
 from radial.envs.envpool_vec import make_envpool
 from radial.envs.gymnasium_vec import make_gymnasium
 
@@ -20,6 +22,8 @@ Option = bool | int | float | str
 Options = Mapping[str, Option]
 BACKENDS = ("envpool", "gymnasium")
 MUJOCO = tuple(f"{task}-{v}" for task in ("Hopper", "Walker2d", "HalfCheetah", "Ant", "Humanoid") for v in ("v4", "v5"))
+NO_FRAMESKIP = "NoFrameskip-v4"
+ATARI_BACKENDS = ("ale", "envpool")
 CLASSIC = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1")
 
 
@@ -53,7 +57,7 @@ def make_env(
     """N environments that step together; the same call gives the same stream for the same actions.
 
     seed     ≥ 0; env i is seeded with `env_seeds(seed, num_envs)[i]`, whatever the backend and `num_envs`
-    threads  of EnvPool; None: one per core. Other backends step in a plain loop
+    threads  of EnvPool and ale-py; None: one per core. Other backends step in a plain loop
     timeout  seconds one step or reset may take before the process is ended with all stacks on stderr (code 70), because
              native pools cannot be interrupted; None: any time
     """
@@ -63,12 +67,14 @@ def make_env(
         _check_int("threads", threads, 1)
     if timeout is not None and not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
         raise BadInput(f"timeout must be a positive number of seconds or None, got {timeout!r}")
-    suite = _suite(spec)
+    suite = suite_of(spec)
     return suite.build(Request(spec, env_seeds(seed, num_envs), threads, timeout))
 
 
 def spec_for(id: str) -> EnvSpec:
-    """The spec of a bare env id: of the first suite that knows it."""
+    """The spec of a bare env id: of the first suite that knows it; Gym's PongNoFrameskip-v4 is Pong."""
+    if id.endswith(NO_FRAMESKIP) and id.removesuffix(NO_FRAMESKIP) in GAMES:
+        return EnvSpec("atari", id.removesuffix(NO_FRAMESKIP))
     for name, suite in SUITES.items():
         if id in suite.ids():
             return EnvSpec(name, id)
@@ -93,6 +99,10 @@ def _build_mujoco(request: Request) -> VecEnv:
     return make_gymnasium(request.spec, options, request.seeds, request.timeout)
 
 
+def _build_atari(request: Request) -> VecEnv:
+    return make_atari(request.spec, request.seeds, request.threads, request.timeout)
+
+
 def _build_gymnasium(request: Request) -> VecEnv:
     return make_gymnasium(request.spec, request.spec.options, request.seeds, request.timeout)
 
@@ -100,9 +110,19 @@ def _build_gymnasium(request: Request) -> VecEnv:
 _LENGTH = ("an integer ≥ 1", lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 1)
 _BACKEND = (" or ".join(BACKENDS), lambda value: value in BACKENDS)
 
+_SWITCH = ("true or false", lambda value: isinstance(value, bool))
+_ATARI: dict[str, tuple[str, Callable[[Option], bool]]] = {
+    "preset": (" or ".join(PRESETS), lambda value: value in PRESETS),
+    "backend": (" or ".join(ATARI_BACKENDS), lambda value: value in ATARI_BACKENDS),
+    "max_episode_steps": _LENGTH,
+    "episodic_life": _SWITCH,
+    "transpose": _SWITCH,
+}
+
 SUITES: dict[str, Suite] = {
     "mujoco": Suite(lambda: MUJOCO, {"backend": _BACKEND, "max_episode_steps": _LENGTH}, _build_mujoco),
     "classic": Suite(lambda: CLASSIC, {"max_episode_steps": _LENGTH}, _build_gymnasium),
+    "atari": Suite(lambda: GAMES, _ATARI, _build_atari),
     "gymnasium": Suite(lambda: gymnasium.registry.keys(), None, _build_gymnasium),
 }
 
@@ -110,7 +130,7 @@ SUITES: dict[str, Suite] = {
 # ------------------------------------------------------------------------------------------------------- the checks
 
 
-def _suite(spec: EnvSpec) -> Suite:
+def suite_of(spec: EnvSpec) -> Suite:
     """The suite of a spec whose id and options it knows."""
     if not isinstance(spec, EnvSpec):
         raise BadInput(f"spec must be an EnvSpec, got {spec!r}; spec_for finds the one of an id")

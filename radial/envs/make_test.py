@@ -24,12 +24,27 @@ def mujoco(backend: str, *ids: str) -> list[object]:
     return [pytest.param(EnvSpec("mujoco", id, {"backend": backend}), marks=skip, id=f"{backend}-{id}") for id in ids]
 
 
+def atari(backend: str, *presets: str) -> list[object]:
+    """The same for Atari; of Freeway no two frames are equal."""
+    missing = any(importlib.util.find_spec(package) is None for package in {"ale_py", backend.replace("ale", "ale_py")})
+    skip = pytest.mark.skipif(missing, reason=f"a package of {backend} is not installed")
+    specs = [EnvSpec("atari", "Freeway", {"backend": backend, "preset": preset}) for preset in presets]
+    return [pytest.param(spec, marks=skip, id=f"{backend}-{spec.options['preset']}") for spec in specs]
+
+
 CASES = [
     *mujoco("envpool", *make.MUJOCO),
     *mujoco("gymnasium", "Hopper-v4", "Walker2d-v5"),
     *[pytest.param(EnvSpec("classic", id), id=id) for id in make.CLASSIC],
+    *atari("ale", "radial-dqn", "radial-a3c", "stack4"),
+    *atari("envpool", "radial-dqn"),
     pytest.param(EnvSpec("gymnasium", "MountainCar-v0", {"max_episode_steps": 20}), id="gymnasium"),
 ]
+DTYPES = {
+    ("mujoco", None): torch.float64,
+    ("atari", "radial-dqn"): torch.uint8,
+    ("atari", "stack4"): torch.uint8,
+}
 contract = pytest.mark.parametrize("spec", CASES)
 
 
@@ -67,7 +82,7 @@ def test_shapes_types_and_engine(spec: EnvSpec) -> None:
     assert isinstance(env.actions, Discrete | Continuous)
     for obs in (first, step.obs):
         assert obs.shape == (N, *env.observation_shape)
-        assert obs.dtype == (torch.float64 if spec.suite == "mujoco" else torch.float32)  # the env's own
+        assert obs.dtype == DTYPES.get((spec.suite, spec.options.get("preset")), torch.float32)  # the env's own
     for value, dtype in [
         (step.reward, torch.float32),
         (step.score, torch.float32),
@@ -193,7 +208,7 @@ def test_a_bare_id_finds_its_suite() -> None:
 @pytest.mark.parametrize(
     ("spec", "arguments", "message"),
     [
-        (EnvSpec("mujico", "Hopper-v4"), {}, "suite must be one of mujoco, classic, gymnasium, got 'mujico'"),
+        (EnvSpec("mujico", "Hopper-v4"), {}, "suite must be one of mujoco, classic, atari, gymnasium, got 'mujico'"),
         (EnvSpec("mujoco", "Hoper-v4"), {}, "mujoco has no environment 'Hoper-v4'; did you mean 'Hopper-v4'"),
         (EnvSpec("mujoco", "CartPole-v1"), {}, "mujoco has no environment 'CartPole-v1'"),
         (EnvSpec("gymnasium", "antigravity:CartPole-v1"), {}, "gymnasium has no environment"),  # would import it

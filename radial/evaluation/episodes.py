@@ -14,10 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from radial.core.ball import NORMS, Ball
-from radial.core.data import Agent, Attack, BadInput, EnvSpec, VecEnv
+from radial.bounds.methods import BoundMethod
+from radial.core.ball import NORMS
+from radial.core.data import Agent, Attack, BadInput, Continuous, Discrete, EnvSpec, VecEnv
 from radial.envs.make import make_env, spec_for
 from radial.evaluation import statistics
+from radial.evaluation.audit import Audit, ball_of, ranking, warn_of_pixels
 
 Progress = Callable[[int], None]  # called with the number of finished episodes
 
@@ -102,6 +104,8 @@ class Evaluation:
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     wall_seconds: float  # the whole call, learning of the attack included
+    certified_by: str | None = None  # the bound method that watched
+    certified: int | None = None  # steps whose action it certified at this radius; none of them changed
 
     @property
     def mean(self) -> float:
@@ -145,10 +149,13 @@ def evaluate(
     num_envs: int = 50,
     stochastic: bool = False,
     p: float = math.inf,
+    certified_by: BoundMethod | str | None = None,
     name: str | None = None,
     progress: Progress | None = None,
 ) -> Evaluation:
     """Play episodes in which the agent sees Π(attack(x)) instead of x, Π the projection onto the ball around x.
+
+    The ball is cut to the agent's `valid_range`, if it has one.
 
     env         an id, a spec, or a fresh VecEnv (used up, left open). MuJoCo is Gymnasium's own unless the spec names
                 a backend: scores are compared with those of others
@@ -157,26 +164,27 @@ def evaluate(
     seed        everything random follows from it
     num_envs    at most; changes which random numbers fall where and nothing else
     stochastic  sample the agent's actions instead of taking the best one
+    certified_by  certify every step with this bound method as well, and raise `SoundnessError` if the attack changes
+                an action that was certified. Costs a bound per step
     name        of the agent, for the record
     """
     check_radius(radius, p)
+    warn_of_pixels(agent, radius)
     check_whole("episodes", episodes, 1)
-    check_whole("seed", seed, 0)
     check_whole("num_envs", num_envs, 1)
     begun = time.perf_counter()
-    env_seed, fit_seed, attack_seed, policy_seed = (
-        int(word) for word in np.random.SeedSequence(seed).generate_state(4)
-    )
+    env_seed, fit_seed, attack_seed, policy_seed = streams(seed)
+    audit = None if certified_by is None else audit_of(agent, certified_by, stochastic)
     spec = spec_of(env)
     world = make_env(spec, min(num_envs, episodes), env_seed) if isinstance(env, EnvSpec | str) else env
     try:
         check_spaces(agent, world)
         adversary = attack.fit(agent, spec, fit_seed) if isinstance(attack, Fittable) else attack
         rng = torch.Generator().manual_seed(policy_seed) if stochastic else None
-        choose = attacked(agent, adversary, radius, p, torch.Generator().manual_seed(attack_seed), rng)
+        choose = attacked(agent, adversary, radius, p, torch.Generator().manual_seed(attack_seed), rng, audit)
         played = play(world, choose, episodes, progress=progress)
         return Evaluation(
-            agent=name or _name(agent),
+            agent=name or name_of(agent),
             env=spec.id,
             env_options=dict(spec.options),
             engine=world.engine,
@@ -190,6 +198,8 @@ def evaluate(
             returns=played.returns,
             lengths=played.lengths,
             wall_seconds=time.perf_counter() - begun,
+            certified_by=None if audit is None else audit.prover.name,
+            certified=None if audit is None else audit.certified,
         )
     finally:
         if world is not env:
@@ -203,22 +213,42 @@ def attacked(
     p: float,
     attack_rng: torch.Generator,
     policy_rng: torch.Generator | None = None,
+    audit: Audit | None = None,
 ) -> Callable[[View], Tensor]:
-    """How an agent chooses when an attack stands between it and the world; for `play`."""
+    """How an agent chooses when an attack stands between it and the world, watched or not; for `play`."""
 
     @torch.no_grad()
     def choose(view: View) -> Tensor:
         x = agent.prepare(view.obs)
         if attack is not None:
-            ball = Ball(x, radius, p)
+            ball = ball_of(agent, x, radius, p)
             attack.reset(view.first)
             proposal = attack.perturb(agent, ball, attack_rng).detach()
             if not bool(torch.isfinite(proposal).all()):
                 raise BadInput(f"attack must return finite observations, {attack!r} gave NaN or inf")
             x = ball.project(proposal)
-        return agent.act(x, policy_rng)
+        action = agent.act(x, policy_rng)
+        rows = view.counts
+        if audit is not None and bool(rows.any()):
+            audit.check(agent, ball_of(agent, agent.prepare(view.obs)[rows], radius, p), action[rows])
+        return action
 
     return choose
+
+
+def audit_of(agent: Agent, bound: BoundMethod | str, stochastic: bool) -> Audit:
+    """The audit of an agent that takes its best action among several."""
+    ranking(agent)
+    if stochastic:
+        raise BadInput("certified_by is about the best action: stochastic must be False")
+    return Audit(bound)
+
+
+def streams(seed: int) -> tuple[int, int, int, int]:
+    """One seed for each thing that is random: the envs, the learning of an attack, its noise, sampled actions."""
+    check_whole("seed", seed, 0)
+    first, second, third, fourth = (int(word) for word in np.random.SeedSequence(seed).generate_state(4))
+    return first, second, third, fourth
 
 
 def spec_of(env: EnvSpec | VecEnv | str) -> EnvSpec:
@@ -231,7 +261,23 @@ def spec_of(env: EnvSpec | VecEnv | str) -> EnvSpec:
     return spec
 
 
-def check_spaces(agent: Agent, env: VecEnv) -> None:
+class Spaces(Protocol):
+    """What has spaces: one env or many."""
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Which env."""
+
+    @property
+    def observation_shape(self) -> tuple[int, ...]:
+        """Of one observation."""
+
+    @property
+    def actions(self) -> Discrete | Continuous:
+        """Of one env."""
+
+
+def check_spaces(agent: Agent, env: Spaces) -> None:
     """Refuse an agent whose spaces are known and are not the env's."""
     for field in ("observation_shape", "actions"):
         own, given = getattr(agent, field, None), getattr(env, field)
@@ -253,5 +299,6 @@ def check_whole(name: str, value: int, least: int) -> None:
         raise BadInput(f"{name} must be a whole number ≥ {least}, got {value!r}")
 
 
-def _name(agent: Agent) -> str:
+def name_of(agent: Agent) -> str:
+    """Where it was imported from, or its type."""
     return getattr(getattr(agent, "card", None), "source", None) or type(agent).__name__

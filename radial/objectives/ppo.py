@@ -6,19 +6,18 @@ minibatch gives the loss, with no control flow that depends on a value, so that 
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
-from radial.bounds.methods import method
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds, Continuous, Discrete, Loss
 from radial.core.schedules import Constant, Schedule
 from radial.losses.policy import Categorical, Family, Gaussian, clipped_surrogate, standardize
 from radial.losses.radial import six_way_surrogate, worst_case_likelihood, worst_case_surrogate
+from radial.objectives.bounding import Coefficients, Mix, cheapest, check, enclose, schedules
 
 
 class ActorCritic(Protocol):
@@ -40,9 +39,6 @@ class Batch:
     old_log_prob: Tensor
     advantage: Tensor  # as GAE gave it
     noise: Tensor  # (B, draws, *obs) standard normal numbers, for objectives that search
-
-
-Coefficients = Mapping[str, Tensor]
 
 
 class Objective(Protocol):
@@ -68,47 +64,6 @@ def family(agent: ActorCritic, detach_std: bool = False) -> Family:
         return Categorical()
     log_std: Tensor = agent.log_std  # type: ignore[attr-defined]
     return Gaussian(log_std.detach() if detach_std else log_std)
-
-
-def enclose(agent: ActorCritic, x: Tensor, bound: "str | Mix", at: Coefficients) -> Bounds:
-    """Bounds of the agent's scores over the ball of the current radius."""
-    ball = Ball.unchecked(x, at["radius"])
-    if isinstance(bound, str):
-        return method(bound)(agent.network, ball)
-    first, second = (method(name)(agent.network, ball) for name in (bound.first, bound.second))
-    share = at["share"]
-    return Bounds(share * first.lower + (1 - share) * second.lower, share * first.upper + (1 - share) * second.upper)
-
-
-@dataclass(frozen=True)
-class Mix:
-    """share·first + (1 − share)·second: bounds that start tight and end cheap to satisfy (SA-PPO's β is the share)."""
-
-    share: Schedule
-    first: str = "ibp"
-    second: str = "crown-ibp"
-
-    def __post_init__(self) -> None:
-        method(self.first), method(self.second)
-
-
-def _check(radius: Schedule, bound: str | Mix) -> None:
-    if not callable(radius):
-        raise BadInput(f"radius must be a schedule such as Constant(0.075), got {radius!r}")
-    if not isinstance(bound, Mix):
-        method(bound)
-
-
-def _cheapest(bound: str | Mix, step: int) -> str | Mix:
-    share = bound.share(step) if isinstance(bound, Mix) else None
-    if isinstance(bound, Mix) and share in (0.0, 1.0):
-        return bound.first if share else bound.second
-    return bound
-
-
-def _schedules(radius: Schedule, bound: str | Mix, step: int) -> dict[str, float]:
-    at = {"radius": radius(step)}
-    return at if isinstance(bound, str) else at | {"share": bound.share(step)}
 
 
 @dataclass(frozen=True)
@@ -143,7 +98,7 @@ class _Radial(ABC):
     draws = 0
 
     def __post_init__(self) -> None:
-        _check(self.radius, self.bound)
+        check(self.radius, self.bound)
 
     @abstractmethod
     def worst(self, clean: Tensor, likelihood: Bounds, batch: Batch, advantage: Tensor, clip: float) -> Tensor:
@@ -151,19 +106,19 @@ class _Radial(ABC):
 
     def coefficients(self, step: int) -> dict[str, float]:
         """ε, and κ, which is 1 while ε is 0: training is standard before the ramp."""
-        at = _schedules(self.radius, self.bound, step)
+        at = schedules(self.radius, self.bound, step)
         return at | {"kappa": self.kappa(step) if at["radius"] > 0 else 1.0}
 
     def at(self, step: int) -> Objective:
         """Plain PPO while ε is 0."""
-        return replace(self, bound=_cheapest(self.bound, step)) if self.radius(step) > 0 else Plain()
+        return replace(self, bound=cheapest(self.bound, step)) if self.radius(step) > 0 else Plain()
 
     def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
         """−mean(κ·surrogate + (1 − κ)·adversarial term)."""
         advantage = standardize(batch.advantage)
         clean = family(agent).log_prob(agent.network(batch.x), batch.action)
         plain = -clipped_surrogate(clean, batch.old_log_prob, advantage, clip).mean()
-        bounds = enclose(agent, batch.x, self.bound, at)
+        bounds = enclose(agent.network, Ball.unchecked(batch.x, at["radius"]), self.bound, at)
         likelihood = family(agent, self.detach_std).log_prob_bounds(bounds, batch.action)
         worst = -self.worst(clean, likelihood, batch, advantage, clip).mean()
         parts = {
@@ -230,7 +185,7 @@ class SA:
     steps: int = 10
 
     def __post_init__(self) -> None:
-        _check(self.radius, self.bound)
+        check(self.radius, self.bound)
         if self.inner not in INNER:
             raise BadInput(f"inner must be one of {', '.join(INNER)}, got {self.inner!r}")
         if not (math.isfinite(self.weight) and self.weight >= 0):
@@ -243,11 +198,11 @@ class SA:
 
     def coefficients(self, step: int) -> dict[str, float]:
         """ε, and the share of IBP in a mix."""
-        return _schedules(self.radius, self.bound, step)
+        return schedules(self.radius, self.bound, step)
 
     def at(self, step: int) -> Objective:
         """Plain PPO while ε is 0; one method where a mix has come to its end."""
-        return replace(self, bound=_cheapest(self.bound, step)) if self.radius(step) > 0 else Plain()
+        return replace(self, bound=cheapest(self.bound, step)) if self.radius(step) > 0 else Plain()
 
     def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
         """−mean(surrogate) + weight·mean(divergence)."""
@@ -256,7 +211,8 @@ class SA:
         log_prob = policy.log_prob(scores, batch.action)
         plain = -clipped_surrogate(log_prob, batch.old_log_prob, standardize(batch.advantage), clip).mean()
         if self.inner == "convex":
-            divergence = policy.divergence_bound(enclose(agent, batch.x, self.bound, at), scores)
+            bounds = enclose(agent.network, Ball.unchecked(batch.x, at["radius"]), self.bound, at)
+            divergence = policy.divergence_bound(bounds, scores)
         else:
             worst = self._search(agent, batch, scores.detach(), at["radius"])
             divergence = policy.divergence(scores.detach(), agent.network(worst))

@@ -7,7 +7,8 @@ from torch import Tensor
 from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.core.data import BadInput
 from radial.core.schedules import Constant, Linear
-from radial.objectives.ppo import SA, Batch, Mix, Plain, RadialLikelihood, RadialReleased, RadialWorstCase
+from radial.objectives.bounding import Mix
+from radial.objectives.ppo import SA, Batch, Plain, RadialLikelihood, RadialReleased, RadialWorstCase
 
 CLIP = 0.2
 ROBUST = {

@@ -5,7 +5,7 @@ What is evaluated, and what else the file says about it, is not known here.
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,15 @@ class Book:
 
     def measure(self, subject: Subject, column: Column) -> Score:
         """What is known, or else played and saved."""
-        known = self.find(subject, column)
+        key = subject.key(column, self.episodes)
+        return self.get(key, lambda: subject.score(column, self.episodes, self._watch))
+
+    def get(self, key: Mapping[str, Any], play: Callable[[], Score]) -> Score:
+        """What is known under a key, or else what `play` finds, saved."""
+        known = self._scores.get(hashed(key))
         if known is not None and known.key not in self._stale:
             return known
-        score = subject.score(column, self.episodes, self._watch)
+        score = play()
         self._scores[score.key] = score
         self._stale.discard(score.key)
         self.save()

@@ -19,11 +19,24 @@ from radial.attacks import ATTACKS
 from radial.core.data import Attack, BadInput, EnvSpec
 from radial.envs.make import make_env
 from radial.evaluation import statistics
+from radial.evaluation.certificates import Search, acr, gwc
 from radial.evaluation.episodes import Fittable, evaluate, spec_of
+from radial.recipes.recipe import spell_radius
 
-EPISODES = 50  # as in the paper
+EPISODES = 50  # as in the paper, but for Atari
+EPISODES_OF = {"atari": 20}  # by suite
+ENVS = 50  # at most, side by side
 SEED = 1234  # of every evaluation; training seeds are small numbers
-LABELS = {"none": "nominal", "mad": "MAD"}
+LABELS = {
+    "none": "nominal", "mad": "MAD", "pgd": "PGD", "pgd-strong": "PGD strong", "fgsm": "FGSM", "gwc": "GWC",
+    "acr": "ACR",
+}  # fmt: skip
+
+# Columns that are proven and not attacked: what is called with what, all of which is part of a result's key.
+CERTIFICATES: dict[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
+    "gwc": (gwc, {"bound": "ibp", "rule": "bounds", "num_envs": ENVS}),
+    "acr": (acr, {"bound": "ibp", "search": Search(), "num_envs": ENVS}),
+}
 
 # Called with what is played and the number of episodes; gives what is to be called with how many are finished.
 Watch = Callable[[str, int], AbstractContextManager[Callable[[int], None] | None]]
@@ -36,16 +49,29 @@ def silent(what: str, episodes: int) -> AbstractContextManager[None]:
 
 @dataclass(frozen=True)
 class Column:
-    """An attack, by its key in ATTACKS, at a radius in network units."""
+    """An attack, by its key in ATTACKS, or a certificate, by its key in CERTIFICATES; at a radius in network units."""
 
     attack: str
     radius: float
 
     @property
     def label(self) -> str:
-        """Such as "nominal" or "MAD 0.075"."""
+        """Such as "nominal", "MAD 0.075" or "PGD 1/255"."""
         name = LABELS.get(self.attack, self.attack)
-        return name if self.attack == "none" else f"{name} {self.radius:g}"
+        return name if self.attack == "none" else f"{name} {spell_radius(self.radius)}"
+
+    @property
+    def share(self) -> bool:
+        """Whether its numbers are shares of steps, in [0, 1], and not returns."""
+        return self.attack == "acr"
+
+    @property
+    def settings(self) -> str:
+        """What the attack or the certificate is, exactly."""
+        if self.attack not in CERTIFICATES:
+            return repr(ATTACKS[self.attack]())
+        given = {"arithmetic": "outward-rounded", **CERTIFICATES[self.attack][1]}
+        return f"{self.attack}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
 
 NOMINAL = Column("none", 0.0)
@@ -55,8 +81,8 @@ NOMINAL = Column("none", 0.0)
 class Score:
     """What an evaluation found.
 
-    key    names what was evaluated and how: equal keys, equal returns
-    facts  the whole evaluation as JSON, every return included
+    key    names what was evaluated and how: equal keys, equal numbers
+    facts  the whole evaluation as JSON, the number of every episode included
     """
 
     key: str
@@ -66,9 +92,22 @@ class Score:
 
     @classmethod
     def of(cls, facts: Mapping[str, Any]) -> "Score":
-        """A score from its facts; mean and standard error are computed from the returns and not believed."""
-        returns = facts["returns"]
-        return cls(hashed(facts["key"]), statistics.mean(returns), statistics.sem(returns), facts)
+        """A score from its facts; mean and standard error are computed from the episodes and not believed."""
+        values = _VALUES.get(str(facts.get("metric")), _returns)(facts)
+        return cls(hashed(facts["key"]), statistics.mean(values), statistics.sem(values), facts)
+
+
+def _returns(facts: Mapping[str, Any]) -> list[float]:
+    found: list[float] = facts["returns"]
+    return found
+
+
+# The number of each episode, where it is not its return.
+_VALUES: dict[str, Callable[[Mapping[str, Any]], list[float]]] = {
+    "acr": lambda facts: facts["rates"],
+    "awc": lambda facts: [start["upper"] for start in facts["starts"]],
+    "q-bias": lambda facts: facts["errors"],
+}
 
 
 Measure = Callable[["Subject", Column], Score]
@@ -92,13 +131,13 @@ class Subject:
         return engine_of(self.env)
 
     def key(self, column: Column, episodes: int) -> dict[str, Any]:
-        """Everything that the returns depend on."""
+        """Everything that the numbers depend on."""
         return {
             "weights": self.sha256,
             "env": str(self.env),
             "engine": dict(self.engine),
             "attack": column.attack,
-            "attack_settings": repr(ATTACKS[column.attack]()),
+            "attack_settings": column.settings,
             "radius": column.radius,
             "episodes": episodes,
             "seed": SEED,
@@ -106,13 +145,19 @@ class Subject:
 
     def score(self, column: Column, episodes: int = EPISODES, watch: Watch = silent) -> Score:
         """Play: Gymnasium's own engine, the most likely action, a frozen normaliser."""
-        attack = None if column.attack == "none" else self._attack(column.attack)
         with watch(f"{self.name}, {column.label}", episodes) as progress:
-            found = evaluate(
-                self.agent, self.env, attack, column.radius, episodes, SEED, name=self.name, progress=progress
-            )
-        facts = found.to_json() | {"attack": column.attack, "attack_settings": found.attack}
+            facts = self._play(column, episodes, progress)
         return Score.of({"key": self.key(column, episodes), **facts})
+
+    def _play(self, column: Column, episodes: int, progress: Callable[[int], None] | None) -> dict[str, Any]:
+        more: dict[str, Any] = {"episodes": episodes, "seed": SEED, "name": self.name, "progress": progress}
+        if column.attack in CERTIFICATES:
+            certify, settings = CERTIFICATES[column.attack]
+            proven: dict[str, Any] = certify(self.agent, self.env, column.radius, **settings, **more).to_json()
+            return proven | {"attack": column.attack, "attack_settings": column.settings}
+        attack = None if column.attack == "none" else self._attack(column.attack)
+        found = evaluate(self.agent, self.env, attack, column.radius, **more)
+        return found.to_json() | {"attack": column.attack, "attack_settings": found.attack}
 
     def _attack(self, name: str) -> Attack | Fittable:
         if name not in self._attacks:
@@ -132,6 +177,11 @@ class Once:
         if self._fitted is None:
             self._fitted = self._attack.fit(agent, env, seed)
         return self._fitted
+
+
+def episodes_for(env: EnvSpec) -> int:
+    """How many the paper plays in such an env."""
+    return EPISODES_OF.get(env.suite, EPISODES)
 
 
 def engine_of(env: EnvSpec) -> Mapping[str, str]:

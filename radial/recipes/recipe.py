@@ -15,22 +15,25 @@ from types import MappingProxyType
 from typing import Any
 
 from radial.algorithms.config import decode, encode
+from radial.algorithms.dqn import DQNConfig
 from radial.algorithms.ppo import PPOConfig
 from radial.core.data import BadInput
 
-FILES = ("mujoco.toml", "classic.toml")
-ALGORITHMS: dict[str, type[PPOConfig]] = {"ppo": PPOConfig}
-OURS = ("base", "task", "method", "differs", "paper", "radius", "algorithm")  # keys of a table that are no settings
+FILES = ("mujoco.toml", "atari.toml", "classic.toml")
+Config = PPOConfig | DQNConfig
+ALGORITHMS: dict[str, type[PPOConfig] | type[DQNConfig]] = {"ppo": PPOConfig, "dqn": DQNConfig}
+# The keys of a table that are no settings.
+OURS = ("base", "task", "method", "differs", "paper", "radius", "algorithm", "starts_from")
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One number of a paper: the mean return of 50 episodes under an attack, ± its standard error."""
+    """One number of a paper: the mean over its episodes, ± its standard error; None where it does not say."""
 
-    attack: str  # a key of ATTACKS
+    attack: str  # a key of ATTACKS, or of CERTIFICATES
     radius: float
-    mean: float
-    sem: float
+    mean: float | None = None
+    sem: float | None = None
 
 
 @dataclass(frozen=True)
@@ -40,13 +43,15 @@ class Recipe:
     radius   ε at the end of the ramp; for a plain training, the ε that its task is trained and attacked with elsewhere
     paper    what the paper reports; empty where it reports nothing
     differs  every known deviation from the paper or its code, one sentence each
+    init     the recipe whose agent this training starts from (`--init`); None: from nothing
     """
 
     name: str
-    config: PPOConfig
+    config: Config
     radius: float
     paper: tuple[Cell, ...]
     differs: tuple[str, ...]
+    init: str | None = None
 
 
 @cache
@@ -84,6 +89,13 @@ def parse_radius(text: str | float) -> float:
     return value
 
 
+def spell_radius(radius: float) -> str:
+    """A radius as people read it: "0.075", but "3/255" where that is shorter."""
+    plain, pixels = f"{radius:g}", f"{round(radius * 255, 6):g}"
+    steps = math.isclose(float(pixels), radius * 255, rel_tol=1e-9) and len(pixels) + 4 < len(plain)
+    return f"{pixels}/255" if steps else plain
+
+
 # ------------------------------------------------------------------------------------------------- from the TOML file
 
 
@@ -102,6 +114,7 @@ def _recipe(book: Mapping[str, Any], name: str) -> Recipe:
         radius,
         _cells(book["paper"], row["paper"]) if "paper" in row else (),
         tuple(table.get("differs", [])),
+        f"{row['task']}-{table['starts_from']}" if "starts_from" in table else None,
     )
 
 
@@ -132,8 +145,8 @@ def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]
 # -------------------------------------------------------------------------------------------------- changes to a config
 
 
-def with_steps(config: PPOConfig, steps: int) -> PPOConfig:
-    """The same training in `steps` env steps: every ramp begins and ends at the same share of the whole."""
+def with_steps(config: Config, steps: int) -> Config:
+    """The same training in `steps` env steps: ramps, and learning, begin and end at the same share of the whole."""
     if steps < 1:
         raise BadInput(f"steps must be a whole number ≥ 1, got {steps}")
     share = steps / config.total_steps
@@ -141,18 +154,20 @@ def with_steps(config: PPOConfig, steps: int) -> PPOConfig:
 
 
 def _stretched(value: Any, share: float) -> Any:
-    """A dataclass with every `first_step` and `last_step` inside it times `share`."""
+    """A dataclass with every point in time inside it times `share`."""
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(value):
         inner = getattr(value, field.name)
         if field.name in ("first_step", "last_step"):
             changes[field.name] = inner * share
+        elif field.name == "learning_starts":
+            changes[field.name] = round(inner * share)
         elif dataclasses.is_dataclass(inner):
             changes[field.name] = _stretched(inner, share)
     return dataclasses.replace(value, **changes)
 
 
-def with_settings(config: PPOConfig, settings: Collection[str]) -> PPOConfig:
+def with_settings(config: Config, settings: Collection[str]) -> Config:
     """A config with some settings replaced, each written "dotted.path=value" with a value as in TOML.
 
     Text need not be quoted: `objective.bound=crown-ibp`. A table replaces a table as a whole.

@@ -10,16 +10,29 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from radial.algorithms.config import decode, encode
+from radial.algorithms.dqn import DQNConfig
 from radial.algorithms.ppo import PPOConfig
 from radial.core.data import BadInput
 from radial.core.schedules import Constant, Exponential, Linear, Smoothed
-from radial.objectives.ppo import SA, Mix, Plain, RadialLikelihood, RadialReleased, RadialWorstCase
-from radial.recipes.recipe import RECIPES, parse_radius, recipe, with_settings, with_steps
+from radial.objectives import dqn
+from radial.objectives.bounding import Mix
+from radial.objectives.ppo import SA, Plain, RadialLikelihood, RadialReleased, RadialWorstCase
+from radial.recipes.recipe import RECIPES, parse_radius, recipe, spell_radius, with_settings, with_steps
 
 TASKS = ("hopper", "walker2d", "halfcheetah")
 METHODS = ("ppo", "radial-ppo", "radial-ppo-paper", "radial-ppo-released", "sa-ppo-convex", "sa-ppo-sgld")
 MUJOCO = [f"{task}-{method}" for task in TASKS for method in METHODS]
 CLASSIC = [f"{task}-{method}" for task in ("cartpole", "pendulum") for method in ("ppo", "radial-ppo")]
+GAMES = ("pong", "freeway", "bankheist", "roadrunner")
+Q_METHODS = (
+    "dqn", "radial-dqn", "radial-dqn-worst-case", "radial-dqn-symmetric", "radial-dqn-crown-ibp", "sa-dqn",
+    "sa-dqn-pgd", "rs-dqn",
+)  # fmt: skip
+SMALL = [f"{game}-small-{method}" for game in ("pong", "freeway") for method in ("dqn", "radial-dqn")]
+ABLATIONS = [f"{game}-radial-dqn-{margin}" for game in ("bankheist", "roadrunner") for margin in ("c25", "c75")]
+ABLATIONS += ["pong-sa-dqn-ibp", "bankheist-sa-dqn-ibp"]
+ATARI = [f"{game}-{method}" for game in GAMES for method in Q_METHODS] + SMALL + ABLATIONS
+Q_CLASSIC = [*(f"cartpole-{method}" for method in Q_METHODS), "acrobot-dqn", "acrobot-radial-dqn"]
 TOTAL, TOTAL_SEM = 125993.3, 3160.9  # of all 36 cells of the paper's table
 PER_MINIBATCH = 2_048 / 320  # env steps per minibatch of the authors: 10 epochs × 32
 
@@ -28,7 +41,10 @@ PER_MINIBATCH = 2_048 / 320  # env steps per minibatch of the authors: 10 epochs
 
 
 def test_every_recipe_of_the_table_is_there() -> None:
-    assert list(RECIPES()) == MUJOCO + CLASSIC
+    assert set(RECIPES()) == {*MUJOCO, *CLASSIC, *ATARI, *Q_CLASSIC}
+    assert [name for name in RECIPES() if name in MUJOCO] == MUJOCO
+    for name, one in RECIPES().items():
+        assert type(one.config) is (PPOConfig if name in MUJOCO + CLASSIC else DQNConfig)
 
 
 @pytest.mark.parametrize("name", MUJOCO)
@@ -97,13 +113,13 @@ def test_ramps_begin_and_end_where_the_authors_do() -> None:
     assert walker.coefficients(1_000_000) == {"radius": 1e-10, "kappa": 0.5}  # standard in name
 
 
-def test_our_form_differs_from_the_papers_in_its_objective_alone() -> None:
+def test_our_form_differs_from_the_papers_in_its_objective_and_the_limit_on_the_deviation() -> None:
     for task in TASKS:
         ours, paper = recipe(f"{task}-radial-ppo"), recipe(f"{task}-radial-ppo-paper")
         assert isinstance(ours.config.objective, RadialLikelihood)
         assert isinstance(paper.config.objective, RadialWorstCase)
         assert ours.config.objective.radius == paper.config.objective.radius
-        assert replace(ours.config, objective=Plain()) == replace(paper.config, objective=Plain())
+        assert replace(ours.config, objective=Plain(), max_std=None) == replace(paper.config, objective=Plain())
 
 
 @pytest.mark.parametrize(("task", "epsilon"), [("hopper", 0.075), ("walker2d", 0.075), ("halfcheetah", 0.15)])
@@ -115,24 +131,23 @@ def test_sa_ppo(task: str, epsilon: float) -> None:
     assert convex.coefficients(4_000_000) == {"radius": epsilon, "share": 1.0}
 
 
-@pytest.mark.parametrize("name", [*MUJOCO, *CLASSIC])
+@pytest.mark.parametrize("name", RECIPES())
 def test_plain_recipes_are_plain_and_the_radius_is_the_ramps_end(name: str) -> None:
     one = recipe(name)
     assert one.name == name
-    if name.endswith("-ppo") and name.count("-") == 1:
-        assert one.config.objective == Plain()
+    if name.replace("-small", "").split("-")[1:] in (["ppo"], ["dqn"]):
+        assert one.config.objective in (Plain(), dqn.Plain())
     else:
         assert one.config.objective.coefficients(one.config.total_steps)["radius"] == one.radius
 
 
-@pytest.mark.parametrize("name", [*MUJOCO, *CLASSIC])
+@pytest.mark.parametrize("name", RECIPES())
 def test_deviations_are_sentences(name: str) -> None:
     differs = recipe(name).differs
     assert all(sentence[0].isupper() or sentence[0] in "εκ" for sentence in differs)
     assert all(sentence.endswith(".") for sentence in differs)
     assert len(set(differs)) == len(differs)
-    if name in MUJOCO:
-        assert len(differs) >= 5
+    assert len(differs) >= (5 if name in MUJOCO else 2 if name in ATARI else 0)
 
 
 def test_paper_cells_by_hand() -> None:
@@ -149,13 +164,93 @@ def test_paper_cells_by_hand() -> None:
     assert sum(cell.sem for row in cells for cell in row) == pytest.approx(TOTAL_SEM)
 
 
+# --------------------------------------------------------------------------------------------------------------- Atari
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_settings_of_the_authors_dqn(game: str) -> None:
+    for method in Q_METHODS[:5]:
+        config = recipe(f"{game}-{method}").config
+        assert (config.batch, config.update_every, config.target_every) == (128, 4, 4_000)
+        assert (config.replay_capacity, config.learning_starts, config.prioritised) == (200_000, 50_000, None)
+        assert (config.rate, config.discount, config.td) == (1.25e-4, 0.99, dqn.TD())
+        assert config.adam_eps == (1.5e-4 if game == "roadrunner" else 1e-8)
+        assert config.total_steps == (6_000_000 if method == "dqn" else 4_500_000)
+        explores = (config.exploration(0), config.exploration(500_000))
+        assert explores == pytest.approx((1.0 if method == "dqn" else 0.01, 0.01))
+        assert (config.env.suite, config.env.id.lower()) == ("atari", game)
+
+
+@pytest.mark.parametrize(
+    ("game", "weight", "rate", "target"),
+    [("pong", 0.005, 6.25e-5, 2_000), ("freeway", 0.005, 6.25e-5, 2_000), ("bankheist", 0.02, 1e-5, 2_000),
+     ("roadrunner", 0.01, 6.25e-5, 32_000)],
+)  # fmt: skip
+def test_settings_of_sa_dqn(game: str, weight: float, rate: float, target: int) -> None:
+    for method in ("sa-dqn", "sa-dqn-pgd"):
+        config = recipe(f"{game}-{method}").config
+        assert (config.batch, config.update_every, config.learning_starts) == (32, 1, 80_000)
+        assert (config.rate, config.adam_eps, config.target_every) == (rate, 1.5e-4, target)
+        assert config.td == dqn.TD(double=False, loss="smooth-l1")
+        assert (config.prioritised.alpha, config.prioritised.beta(80_000)) == (0.5, 0.4)
+        assert (config.objective.weight, config.objective.hinge) == (weight, 1.0)
+    mix = recipe(f"{game}-sa-dqn").config.objective
+    for step in (0, 2_000_000, 3_500_000, 6_000_000):  # IBP's share is ε/ε_max
+        assert mix.coefficients(step)["share"] == pytest.approx(mix.radius(step) * 255)
+
+
+@pytest.mark.parametrize(
+    ("name", "step", "epsilon"),
+    [
+        ("pong-radial-dqn", 50_000, 0.0),
+        ("pong-radial-dqn", 500_000, 1.30082e-5),
+        ("roadrunner-radial-dqn-worst-case", 1_000_000, 2.58382e-4),
+        ("freeway-radial-dqn-symmetric", 2_000_000, 1.477748e-3),
+        ("bankheist-radial-dqn-c75", 3_000_000, 2.699658e-3),
+        ("pong-radial-dqn", 4_500_000, 1 / 255),
+    ],
+)
+def test_the_ramp_of_the_authors_dqn(name: str, step: int, epsilon: float) -> None:
+    assert recipe(name).config.objective.coefficients(step)["radius"] == pytest.approx(epsilon, rel=1e-5)
+
+
+def test_forms_of_radial_dqn_differ_in_their_objective_alone() -> None:
+    one = recipe("bankheist-radial-dqn").config
+    forms = {
+        "worst-case": dqn.RadialWorstCase(one.objective.radius, Constant(0.8)),
+        "symmetric": replace(one.objective, symmetric=True),
+        "crown-ibp": replace(one.objective, bound="crown-ibp"),
+        "c25": replace(one.objective, margin=0.25),
+        "c75": replace(one.objective, margin=0.75),
+    }
+    for form, objective in forms.items():
+        assert recipe(f"bankheist-radial-dqn-{form}").config == replace(one, objective=objective)
+    assert one.objective == dqn.RadialOverlap(one.objective.radius, Constant(0.8), "ibp", 0.5)
+
+
+def test_robust_agents_start_from_the_standard_one_of_their_task() -> None:
+    assert recipe("pong-radial-dqn").init == recipe("pong-radial-dqn-crown-ibp").init == "pong-dqn"
+    assert recipe("freeway-small-radial-dqn").init == "freeway-small-dqn"
+    assert recipe("pong-dqn").init is recipe("pong-sa-dqn").init is recipe("cartpole-radial-dqn").init is None
+    for one in RECIPES().values():
+        assert one.init is None or recipe(one.init).config.env == one.config.env
+
+
+def test_cells_that_the_paper_leaves_empty() -> None:
+    cells = recipe("pong-rs-dqn").paper
+    assert [(cell.mean, cell.sem) for cell in cells] == [(19.73, None), (18.13, None), *[(None, None)] * 4]
+    certified = recipe("pong-radial-dqn").paper[-1]
+    assert (certified.attack, certified.radius, certified.mean, certified.sem) == ("acr", 1 / 255, 0.894, None)
+    assert recipe("pong-small-radial-dqn").paper == ()  # the paper trained no such agent
+
+
 # --------------------------------------------------------------------------------------------------- configs as text
 
 
-@pytest.mark.parametrize("name", [*MUJOCO, *CLASSIC])
+@pytest.mark.parametrize("name", RECIPES())
 def test_a_config_survives_being_written_down(name: str) -> None:
     config = recipe(name).config
-    assert decode(PPOConfig, json.loads(json.dumps(encode(config)))) == config
+    assert decode(type(config), json.loads(json.dumps(encode(config)))) == config
 
 
 def test_set_replaces_one_setting_by_its_path() -> None:
@@ -213,6 +308,8 @@ def test_ramps_shrink_with_the_training() -> None:
         long_at, short_at = (c.objective.coefficients(round(share * c.total_steps)) for c in (config, short))
         assert short_at == pytest.approx(long_at)
     assert with_steps(config, config.total_steps) == config
+    pong = with_steps(recipe("pong-dqn").config, 60_000)
+    assert (pong.learning_starts, pong.exploration(5_000)) == (500, pytest.approx(0.01))
     with pytest.raises(BadInput, match="steps must be"):
         with_steps(config, 0)
 
@@ -227,6 +324,11 @@ def test_unknown_recipe_suggests_the_nearest() -> None:
 )
 def test_radius_as_people_write_it(text: str | float, value: float) -> None:
     assert parse_radius(text) == value
+
+
+def test_radius_as_people_read_it() -> None:
+    for text in ("3/255", "1.2/255", "0.075", "0.0375", "0", "0.2", "0.05"):
+        assert spell_radius(parse_radius(text)) == text
 
 
 @pytest.mark.parametrize("text", ["-1", "nan", "inf", "1/0", "1/2/3", "", "/", "a", "-3/255", "1/nan", "1e999"])

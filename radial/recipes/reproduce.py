@@ -12,9 +12,18 @@ from typing import Any
 from radial.core.data import BadInput
 from radial.evaluation.episodes import check_whole
 from radial.recipes.book import SCORES, Book
-from radial.recipes.protocol import EPISODES, SEED, Column, Score, Subject, Watch, silent
+from radial.recipes.protocol import SEED, Column, Score, Subject, Watch, silent
 from radial.recipes.recipe import Cell, recipe
-from radial.recipes.seeds import RULE, plain, score_seeds, seeds_on_card, subjects_of, summarize_seeds
+from radial.recipes.seeds import (
+    deciding,
+    how_to_train,
+    plain,
+    rule,
+    score_seeds,
+    seeds_on_card,
+    subjects_of,
+    summarize_seeds,
+)
 from radial.recipes.tables import Row, Table
 from radial.recipes.zoo import zoo_folder, zoo_names
 
@@ -23,7 +32,7 @@ WIDTH = 2.0  # combined standard errors within which two means match
 
 @dataclass(frozen=True)
 class Entry:
-    """One cell: the paper's number and ours, None where there is none."""
+    """One cell: the paper's number, which may be empty, and ours, None where there is none."""
 
     column: Column
     paper: Cell
@@ -31,8 +40,8 @@ class Entry:
 
     @property
     def match(self) -> str | None:
-        """Ours is "within" 2·√(SEM² + SEM²) of the paper's, "above" or "below"."""
-        if self.ours is None:
+        """Ours is "within" 2·√(SEM² + SEM²) of the paper's, "above" or "below"; None where a number is missing."""
+        if self.ours is None or self.paper.mean is None or self.paper.sem is None:
             return None
         gap = self.ours.mean - self.paper.mean
         if abs(gap) <= WIDTH * math.hypot(self.ours.sem, self.paper.sem):
@@ -108,13 +117,18 @@ class Result:
     episodes: int
     lines: tuple[Line, ...]
 
+    @property
+    def rule(self) -> str:
+        """How of several seeds one is chosen, in words."""
+        return rule(deciding(recipe(self.table.rows[0].recipe)))
+
     def document(self) -> dict[str, Any]:
         """Everything but the evaluations, as JSON."""
         return {
             "table": self.table.name,
             "title": self.table.title,
             "source": self.table.source,
-            "protocol": {"episodes": self.episodes, "seed": SEED, "chosen by": RULE, "match": f"{WIDTH:g} SEM"},
+            "protocol": {"episodes": self.episodes, "seed": SEED, "chosen by": self.rule, "match": f"{WIDTH:g} SEM"},
             "rows": [line.to_json() for line in self.lines],
         }
 
@@ -135,20 +149,22 @@ def reproduce(
     *,
     only: Collection[str] = (),
     runs: Mapping[str, Sequence[Path]] | None = None,
-    episodes: int = EPISODES,
+    episodes: int | None = None,
     fresh: bool = False,
     watch: Watch = silent,
 ) -> Result:
     """Fill a table. Every cell is saved in `out/NAME.json` when it is finished, and not played again.
 
-    only   tasks and recipes to evaluate; the other rows show what is known of them already
-    runs   finished runs by recipe, one per seed: their median is the agent. None for a recipe: the zoo's
-    fresh  play again what is known
+    only      tasks and recipes to evaluate; the other rows show what is known of them already
+    runs      finished runs by recipe, one per seed: their median is the agent. None for a recipe: the zoo's
+    episodes  per cell; None: as many as the paper's
+    fresh     play again what is known
     """
+    episodes = table.episodes if episodes is None else episodes
     check_whole("episodes", episodes, 1)
     chosen = table.chosen(only)
     book = Book(out / f"{table.name}.json", episodes=episodes, fresh=fresh, watch=watch)
-    found = {row.recipe: _agent(row, (runs or {}).get(row.recipe), book) for row in table.rows}
+    found = {row.recipe: _agent(table, row, (runs or {}).get(row.recipe), book) for row in table.rows}
     lines = []
     for row in table.rows:
         agent = found[row.recipe]
@@ -160,26 +176,32 @@ def reproduce(
     return result
 
 
-def _agent(row: Row, runs: Sequence[Path] | None, book: Book) -> tuple[Subject, Mapping[str, Any]] | None:
+def _agent(table: Table, row: Row, runs: Sequence[Path] | None, book: Book) -> tuple[Subject, Mapping[str, Any]] | None:
     """Our agent for a row, and what the seeds it was chosen among scored."""
     if runs is not None:
         made_by, subjects = subjects_of(runs)
-        summary = summarize_seeds(score_seeds(subjects, made_by.radius, book.measure))
+        by, more = deciding(made_by), table.columns if table.every_seed else ()
+        summary = summarize_seeds(score_seeds(subjects, by, book.measure, more), by)
         return subjects[summary["chosen"]], summary["seeds"]
     if row.recipe not in zoo_names():
         return None
-    subject = Subject(f"zoo/{row.recipe}", zoo_folder() / row.recipe)
-    wanted = recipe(row.recipe).config.env
+    subject = resident(row.recipe)
+    return subject, seeds_on_card(subject.card)
+
+
+def resident(name: str) -> Subject:
+    """The zoo's agent of a recipe."""
+    subject, wanted = Subject(f"zoo/{name}", zoo_folder() / name), recipe(name).config.env
     if subject.card.env != wanted:
         raise BadInput(f"{subject.name} must act in {wanted}, its card says {subject.card.env}")
-    return subject, seeds_on_card(subject.card)
+    return subject
 
 
 def _line(table: Table, row: Row, found: tuple[Subject, Mapping[str, Any]] | None, book: Book, play: bool) -> Line:
     if found is None:
         scores: list[Score | None] = [None] * len(table.columns)
-        train = f"`radial train {row.recipe} --seeds 0-2`, then `radial zoo add runs/{row.recipe}-seed*`"
-        return Line(row, None, _entries(table, row, scores), f"no agent zoo/{row.recipe}: {train}")
+        missing = f"no agent zoo/{row.recipe}: {how_to_train(recipe(row.recipe))}"
+        return Line(row, None, _entries(table, row, scores), missing)
     subject, seeds = found
     scores = [book.measure(subject, column) if play else book.find(subject, column) for column in table.columns]
     note = f"not evaluated yet: `radial reproduce {table.name} --only {row.recipe}`" if None in scores else None

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 import torch
 
-from radial.agents.agents import Card, GaussianAgent
+from radial.agents.agents import GaussianAgent
+from radial.agents.card import Card
 from radial.agents.checkpoints import load, save
+from radial.agents.q_agent import QAgent
 from radial.algorithms.files import Corrupt
 from radial.attacks import ATTACKS
 from radial.core.data import BadInput, EnvSpec
@@ -22,7 +24,7 @@ from radial.recipes import protocol
 from radial.recipes.protocol import NOMINAL, SEED, Column, Subject
 from radial.recipes.recipe import RECIPES, Cell, recipe
 from radial.recipes.reproduce import Entry, reproduce
-from radial.recipes.seeds import add_to_zoo, finished, median_seed, plain
+from radial.recipes.seeds import add_to_zoo, deciding, finished, how_to_train, median_seed, plain
 from radial.recipes.tables import TABLES, table
 
 PAPER = Path(__file__).parents[3] / "shared" / "paper"
@@ -70,14 +72,35 @@ def agent_of(name: str, seed: int, folder: str | Path, **changes: Any) -> None:
 # ------------------------------------------------------------------------------------------------------------ the data
 
 
-@pytest.mark.parametrize("name", ["mujoco", "mujoco-compounding"])
+CSV = {
+    "mujoco": "mujoco", "mujoco-compounding": "mujoco_compounding", "atari": "atari", "atari-margin": "atari_margin",
+    "atari-bounds": "atari_bound_method",
+}  # fmt: skip
+
+
+def name_in_csv(column: Column) -> str:
+    """Such as pgd_1_255; in the MuJoCo files the columns are told by their order."""
+    return "nominal" if column == NOMINAL else f"{column.attack}_{round(column.radius * 255)}_255"
+
+
+def numbers_in_csv(line: dict[str, str], columns: tuple[Column, ...]) -> list[float | None]:
+    """Mean and SEM of each column, None where there is none."""
+    if "env" in line:
+        return [float(text) for text in list(line.values())[2:]]
+    texts = [line.get(name_in_csv(column) + end) for column in columns for end in ("", "_sem")]
+    return [float(text) if text else None for text in texts]
+
+
+@pytest.mark.parametrize("name", CSV)
 def test_the_numbers_are_the_papers(name: str) -> None:
-    path = PAPER / f"{name.replace('-', '_')}.csv"
+    path = PAPER / f"{CSV[name]}.csv"
     if not path.exists():
         pytest.skip(f"the paper's numbers are not here ({path})")
     with path.open() as file:
         told = {
-            (line["env"], line["agent"]): [float(x) for x in list(line.values())[2:]] for line in csv.DictReader(file)
+            tuple(list(line.values())[:2]): numbers_in_csv(line, table(name).columns)
+            for line in csv.DictReader(file)
+            if "A3C" not in line.get("agent", "")
         }
     ours = {
         (row.task, row.agent): [number for cell in row.paper for number in (cell.mean, cell.sem)]
@@ -92,14 +115,16 @@ def test_the_numbers_are_the_papers(name: str) -> None:
 def test_every_row_has_a_recipe_and_a_number_for_each_column(name: str) -> None:
     for row in table(name).rows:
         assert row.recipe in RECIPES()
-        assert RECIPES()[row.recipe].config.env.id == f"{row.task}-v4"
+        assert RECIPES()[row.recipe].config.env.id.split("-")[0] == row.task
         assert [(cell.attack, cell.radius) for cell in row.paper] == [(c.attack, c.radius) for c in table(name).columns]
-        assert {cell.attack for cell in row.paper} <= ATTACKS.keys()
+        assert {cell.attack for cell in row.paper} <= ATTACKS.keys() | protocol.CERTIFICATES.keys()
 
 
 def test_unknown_names() -> None:
-    with pytest.raises(BadInput, match="mujoco, mujoco-compounding, got 'mujco'; did you mean 'mujoco'"):
+    with pytest.raises(BadInput, match=r"mujoco, mujoco-compounding, .*, got 'mujco'; did you mean 'mujoco'"):
         table("mujco")
+    with pytest.raises(BadInput, match="q-bias, got 'qbias'; did you mean 'q-bias'"):
+        table("qbias", ["q-bias"])
     with pytest.raises(BadInput, match=r"did you mean 'hopper'.*walker2d-ppo"):
         table("mujoco").chosen(["hoper"])
     assert {row.task for row in table("mujoco").chosen(["Hopper", "walker2d-ppo"])} == {"Hopper", "Walker2d"}
@@ -120,6 +145,8 @@ def test_match_is_two_combined_standard_errors() -> None:
     ):
         assert Entry(NOMINAL, Cell("none", 0, paper, sem), score).match == match
     assert Entry(NOMINAL, Cell("none", 0, 1, 1), None).match is None
+    assert Entry(NOMINAL, Cell("none", 0, 100), score).match is None  # no error, no judgement
+    assert Entry(NOMINAL, Cell("none", 0), score).match is None
 
 
 def test_a_key_names_everything_the_returns_depend_on() -> None:
@@ -134,6 +161,54 @@ def test_a_key_names_everything_the_returns_depend_on() -> None:
     keys = [key, other.key(mad, 50), one.key(mad, 49), one.key(NOMINAL, 50), one.key(Column("mad", 0.15), 50)]
     assert len({protocol.hashed(key) for key in keys}) == 5
     assert Subject("elsewhere", Path("a")).key(mad, 50) == key  # the same agent under another name
+
+
+def certified(metric: str, values: list[float]) -> Any:
+    """Stands for `gwc` or `acr`: an object that knows its JSON, and tells what it was called with."""
+
+    def measure(agent: Any, env: EnvSpec, radius: float, **more: Any) -> Any:
+        name = "rates" if metric == "acr" else "returns"
+        facts = {"metric": metric, name: values, "engine": ENGINE, "episodes": more["episodes"], "bound": more["bound"]}
+        return type("Found", (), {"to_json": lambda self: facts})()
+
+    return measure
+
+
+def test_certificates_are_columns_whose_key_names_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, values in (("gwc", [3.0, 5.0]), ("acr", [0.5, 0.75])):
+        monkeypatch.setitem(protocol.CERTIFICATES, name, (certified(name, values), protocol.CERTIFICATES[name][1]))
+    agent_of("pong-dqn", 0, "a")
+    subject = Subject("a", Path("a"))
+    greedy, rate = (subject.score(Column(name, 1 / 255), 2) for name in ("gwc", "acr"))
+    assert (greedy.mean, rate.mean) == (4.0, 0.625)
+    assert greedy.sem == pytest.approx(1 / 2**0.5)
+    key = subject.key(Column("gwc", 1 / 255), 2)
+    assert "bound='ibp'" in key["attack_settings"]
+    assert "rule='bounds'" in key["attack_settings"]
+    assert "Search(" in subject.key(Column("acr", 1 / 255), 2)["attack_settings"]
+    monkeypatch.setitem(protocol.CERTIFICATES, "gwc", (certified("gwc", []), {"bound": "crown", "rule": "bounds"}))
+    assert subject.key(Column("gwc", 1 / 255), 2) != key
+    assert protocol.Score.of(json.loads(json.dumps(rate.facts))).mean == 0.625  # as it is read from a file
+
+
+def test_a_certificate_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The real ones, on CartPole with an agent that knows nothing."""
+    agent = QAgent((4,), 2, (8,))
+    agent.initialize(torch.Generator().manual_seed(0))
+    agent.card = Card(EnvSpec("classic", "CartPole-v1"))
+    save(agent, "a")
+    subject = Subject("a", Path("a"))
+    for name in ("gwc", "acr"):
+        score = subject.score(Column(name, 0.001), 2)
+        assert score.key == protocol.hashed(subject.key(Column(name, 0.001), 2))
+        assert score.facts["bound"] == "ibp"
+        assert score.facts["arithmetic"] == "outward-rounded"
+    assert 0 <= score.mean <= 1
+
+
+def test_labels() -> None:
+    labels = [Column(*pair).label for pair in (("none", 0.0), ("mad", 0.075), ("pgd", 3 / 255), ("acr", 1 / 255))]
+    assert labels == ["nominal", "MAD 0.075", "PGD 3/255", "ACR 1/255"]
 
 
 def test_an_attack_that_learns_learns_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,6 +363,41 @@ def test_of_trained_seeds_the_median_fills_the_table(played: list[Any]) -> None:
     facts = json.loads(Path("results/mujoco.json").read_text())
     row = next(row for row in facts["rows"] if row["ours"])
     assert row["ours"]["seeds"].keys() == {"0", "1", "2"}
+
+
+def test_every_seed_in_every_column_where_a_table_asks(played: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("gwc", "acr"):
+        monkeypatch.setitem(protocol.CERTIFICATES, name, (certified(name, [1.0, 0.5]), {"bound": "ibp"}))
+    runs = [Path(f"run{seed}") for seed in (0, 1, 2)]
+    for seed, run in enumerate(runs):
+        agent_of("cartpole-radial-dqn", seed, run / "agent")
+    whole = table("cartpole-dqn")
+    result = reproduce(whole, Path("results"), runs={"cartpole-radial-dqn": runs}, episodes=2)
+    line = next(line for line in result.lines if line.agent)
+    assert line.agent is not None
+    assert (line.agent.seed, list(line.agent.seeds["0"])) == (1, [column.label for column in whole.columns])
+    assert {attack for _, attack, _ in played} == {"none", "PGD"}
+    assert [entry.match for entry in line.entries] == [None] * 5
+    assert json.loads(Path("results/cartpole-dqn.json").read_text())["rows"][0]["cells"][0]["paper"]["mean"] is None
+
+
+def test_q_agents_are_compared_under_pgd_and_with_the_episodes_of_their_paper() -> None:
+    assert deciding(recipe("hopper-ppo")) == Column("mad", 0.075)
+    assert deciding(recipe("pong-dqn")) == Column("pgd", 1 / 255)
+    agent_of("pong-dqn", 0, "run/agent")
+    results = add_to_zoo([Path("run")])["results"]
+    assert list(results)[:2] == ["nominal", "PGD 1/255"]
+    assert results["protocol"]["episodes"] == 20
+    assert table("atari").episodes == 20
+
+
+def test_seeds_may_start_from_different_agents() -> None:
+    made_by = {"name": "pong-radial-dqn", "config": plain(recipe("pong-radial-dqn").config)}
+    for seed in (0, 1):
+        agent_of("pong-radial-dqn", seed, f"run{seed}/agent", recipe={**made_by, "init": f"{seed}" * 16})
+        assert finished(Path(f"run{seed}"), "pong-radial-dqn", seed)
+    assert add_to_zoo([Path("run0"), Path("run1")], episodes=2)["seed"] == 0
+    assert "--init runs/pong-dqn-seed0" in how_to_train(recipe("pong-radial-dqn"))
 
 
 def test_a_run_of_something_else_is_not_taken_for_finished() -> None:

@@ -9,18 +9,34 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from radial.agents.agents import Card
+from radial.agents.card import Card
 from radial.agents.checkpoints import CARD, load, save
 from radial.algorithms.config import encode
-from radial.algorithms.ppo import PPOConfig
+from radial.algorithms.dqn import DQNConfig
 from radial.core.data import BadInput
 from radial.evaluation.episodes import check_whole
-from radial.recipes.protocol import EPISODES, NOMINAL, SEED, Column, Measure, Score, Subject, Watch, silent
-from radial.recipes.recipe import Recipe, recipe
+from radial.recipes.protocol import LABELS, NOMINAL, SEED, Column, Measure, Score, Subject, Watch, episodes_for, silent
+from radial.recipes.recipe import Config, Recipe, recipe
 from radial.recipes.training import AGENT
 from radial.recipes.zoo import zoo_folder
 
-RULE = "the lower median of the seeds' mean returns under MAD at the recipe's radius"
+
+def deciding(made_by: Recipe) -> Column:
+    """Under what seeds of a recipe are compared: its radius, and the attack that its paper reports."""
+    return Column("pgd" if isinstance(made_by.config, DQNConfig) else "mad", made_by.radius)
+
+
+def rule(by: Column) -> str:
+    """How one seed is chosen, in words."""
+    return f"the lower median of the seeds' mean returns under {LABELS[by.attack]} at the recipe's radius"
+
+
+def how_to_train(made_by: Recipe) -> str:
+    """The commands that put an agent of a recipe into the zoo, in words."""
+    init = "" if made_by.init is None else f" --init runs/{made_by.init}-seed0"
+    first = "" if made_by.init is None else f"`radial train {made_by.init}`, then "
+    name = made_by.name
+    return f"{first}`radial train {name} --seeds 0-2{init}`, then `radial zoo add runs/{name}-seed*`"
 
 
 def median_seed(scores: Mapping[int, float]) -> int:
@@ -33,21 +49,24 @@ def median_seed(scores: Mapping[int, float]) -> int:
     return sorted(scores, key=lambda seed: (scores[seed], seed))[(len(scores) - 1) // 2]
 
 
-def score_seeds(subjects: Mapping[int, Subject], radius: float, measure: Measure) -> dict[int, dict[Column, Score]]:
-    """What each seed scores without an attack and under MAD at `radius`."""
-    columns = (NOMINAL, Column("mad", radius))
+def score_seeds(
+    subjects: Mapping[int, Subject], by: Column, measure: Measure, more: Sequence[Column] = ()
+) -> dict[int, dict[Column, Score]]:
+    """What each seed scores without an attack, in the column that decides, and in `more`."""
+    columns = dict.fromkeys((NOMINAL, by, *more))
     return {seed: {column: measure(subject, column) for column in columns} for seed, subject in subjects.items()}
 
 
-def summarize_seeds(scores: Mapping[int, Mapping[Column, Score]]) -> dict[str, Any]:
+def summarize_seeds(scores: Mapping[int, Mapping[Column, Score]], by: Column) -> dict[str, Any]:
     """All seeds' scores and the chosen one's, as JSON for a card; `chosen` is the seed.
 
-    scores  by seed; the last column of each decides
+    scores  by seed
+    by      the column that decides
     """
-    chosen = median_seed({seed: list(columns.values())[-1].mean for seed, columns in scores.items()})
+    chosen = median_seed({seed: columns[by].mean for seed, columns in scores.items()})
     table = {str(seed): {column.label: _numbers(score) for column, score in scores[seed].items()} for seed in scores}
     facts = next(iter(scores[chosen].values())).facts
-    protocol = {"episodes": facts["episodes"], "seed": SEED, "engine": facts["engine"], "chosen by": RULE}
+    protocol = {"episodes": facts["episodes"], "seed": SEED, "engine": facts["engine"], "chosen by": rule(by)}
     return {**table[str(chosen)], "seeds": table, "chosen": chosen, "protocol": protocol}
 
 
@@ -72,12 +91,17 @@ def finished(run: Path, name: str, seed: int) -> bool:
     if not (run / AGENT / CARD).is_file():
         return False
     card = load(run).card
-    if (card.recipe, card.seed) != ({"name": name, "config": plain(recipe(name).config)}, seed):
+    if (_made_by(card), card.seed) != ((name, plain(recipe(name).config)), seed):
         raise BadInput(f"{run} holds another run than {name} with seed {seed} as it is now; move it away")
     return True
 
 
-def plain(config: PPOConfig) -> dict[str, Any]:
+def _made_by(card: Card) -> tuple[Any, Any]:
+    """Recipe and config; which agent a training started from may differ from seed to seed."""
+    return card.recipe.get("name"), card.recipe.get("config")
+
+
+def plain(config: Config) -> dict[str, Any]:
     """A config as a card holds it."""
     return json.loads(json.dumps(encode(config)))
 
@@ -94,7 +118,7 @@ def subjects_of(runs: Sequence[Path]) -> tuple[Recipe, dict[int, Subject]]:
             raise BadInput(f"{run} must say which recipe and seed it was trained with")
         if seed in subjects:
             raise BadInput(f"runs must have different seeds, {subjects[seed].name} and {run} both have {seed}")
-        if (subject.card.recipe, subject.card.steps) != (first.card.recipe, first.card.steps):
+        if (_made_by(subject.card), subject.card.steps) != (_made_by(first.card), first.card.steps):
             raise BadInput(f"runs must be of one recipe with one config, {first.name} and {run} differ")
         subjects[seed] = subject
     return recipe(str(first.card.recipe["name"])), subjects
@@ -104,25 +128,29 @@ def add_to_zoo(
     runs: Sequence[Path],
     name: str | None = None,
     *,
-    episodes: int = EPISODES,
+    episodes: int | None = None,
     replace: bool = False,
     watch: Watch = silent,
 ) -> dict[str, Any]:
     """Score finished runs of one recipe and save the median agent in the zoo, with all scores on its card.
 
-    name     in the zoo; None: that of the recipe
-    replace  an agent of that name
+    name      in the zoo; None: that of the recipe
+    episodes  per score; None: as many as the paper plays
+    replace   an agent of that name
     """
-    check_whole("episodes", episodes, 1)
+    if episodes is not None:
+        check_whole("episodes", episodes, 1)
     made_by, subjects = subjects_of(runs)
+    count = episodes_for(made_by.config.env) if episodes is None else episodes
     name = made_by.name if name is None else name
     folder = zoo_folder() / name
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}", name):
         raise BadInput(f"name must be letters, digits and . _ + -, got {name!r}")
     if folder.exists() and not replace:
         raise BadInput(f"{folder} is there already; --replace puts the new agent in its place")
-    scores = score_seeds(subjects, made_by.radius, lambda subject, column: subject.score(column, episodes, watch))
-    summary = summarize_seeds(scores)
+    by = deciding(made_by)
+    scores = score_seeds(subjects, by, lambda subject, column: subject.score(column, count, watch))
+    summary = summarize_seeds(scores, by)
     chosen = subjects[summary.pop("chosen")]
     save(chosen.agent, folder, results={**chosen.card.results, **summary})
     return {

@@ -22,7 +22,8 @@ FILE = "tables.toml"
 class Row:
     """An agent in a table: what it is called there, who trains ours, and what the paper's scored in each column.
 
-    extra  not in the paper, which is quoted from the row of the same method; shown where we have the agent
+    extra   not in the paper, which is quoted from the row of the same method; shown where we have the agent
+    beside  the recipe of that row, where this one is a reduced form of it
     """
 
     task: str
@@ -30,17 +31,41 @@ class Row:
     recipe: str
     paper: tuple[Cell, ...]
     extra: bool
+    beside: str | None = None
+
+    @property
+    def reported(self) -> bool:
+        """Whether the paper says anything."""
+        return any(cell.mean is not None for cell in self.paper)
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table of a paper."""
+    """A table of a paper, or one of our own.
+
+    source      where in the paper; empty: it is ours
+    episodes    per cell
+    acts        how our agents act, in words
+    units       of ε, in words
+    notes       what else there is to know of the protocol
+    every_seed  every trained seed is scored in every column, not only the agent that stands for them
+    """
 
     name: str
     title: str
     source: str
+    episodes: int
+    acts: str
+    units: str
+    notes: str
+    every_seed: bool
     columns: tuple[Column, ...]
     rows: tuple[Row, ...]
+
+    @property
+    def reported(self) -> bool:
+        """Whether a paper says anything."""
+        return any(row.reported for row in self.rows)
 
     def chosen(self, only: Collection[str]) -> tuple[Row, ...]:
         """The rows of these tasks and recipes, all of them where none are named."""
@@ -60,25 +85,39 @@ def TABLES() -> Mapping[str, Table]:
     return MappingProxyType({name: _table(name, facts) for name, facts in book.items()})
 
 
-def table(name: str) -> Table:
-    """The table of this name."""
+def table(name: str, others: Collection[str] = ()) -> Table:
+    """The table of this name; `others` could have been meant as well."""
     if name not in TABLES():
-        raise BadInput(f"table must be one of {', '.join(TABLES())}, got {name!r}{nearest(name, TABLES())}")
+        known = (*TABLES(), *others)
+        raise BadInput(f"table must be one of {', '.join(known)}, got {name!r}{nearest(name, known)}")
     return TABLES()[name]
 
 
 def _table(name: str, facts: Mapping[str, Any]) -> Table:
-    columns = tuple(Column(column["attack"], parse_radius(column["radius"])) for column in facts["columns"])
+    columns = tuple(Column(column["attack"], _radius(column)) for column in facts["columns"])
     rows = tuple(
-        Row(row["task"], row["agent"], row["recipe"], _paper(row, columns), row.get("extra", False))
+        Row(
+            row["task"], row["agent"], row["recipe"], _paper(row, columns), row.get("extra", False), row.get("beside")
+        )
         for row in facts["rows"]
-    )
-    return Table(name, facts["title"], facts["source"], columns, rows)
+    )  # fmt: skip
+    return Table(
+        name, facts["title"], facts.get("source", ""), facts["episodes"], facts["acts"], facts["units"],
+        facts.get("notes", ""), facts.get("every_seed", False), columns, rows,
+    )  # fmt: skip
+
+
+def _radius(column: Mapping[str, str]) -> float:
+    """The radius of a column: a number, or that of a recipe."""
+    return recipe(column["radius_of"]).radius if "radius_of" in column else parse_radius(column["radius"])
 
 
 def _paper(row: Mapping[str, Any], columns: tuple[Column, ...]) -> tuple[Cell, ...]:
+    """What a paper reports in each column: here, or with the recipe; empty where it does not say."""
     if "paper" in row:
         numbers = zip(columns, row["paper"], strict=True)
-        return tuple(Cell(column.attack, column.radius, mean, sem) for column, (mean, sem) in numbers)
-    cells = {(cell.attack, cell.radius): cell for cell in recipe(row["recipe"]).paper}
-    return tuple(cells[column.attack, column.radius] for column in columns)
+        return tuple(Cell(column.attack, column.radius, *given) for column, given in numbers)
+    cells = {(cell.attack, cell.radius): cell for cell in recipe(row.get("beside", row["recipe"])).paper}
+    return tuple(
+        cells.get((column.attack, column.radius), Cell(column.attack, column.radius)) for column in columns
+    )  # fmt: skip

@@ -3,6 +3,7 @@
 The loops themselves are in `algorithms`; which config carries which name is in `recipe`.
 """
 
+import hashlib
 import math
 import subprocess
 from collections.abc import Callable, Mapping
@@ -11,9 +12,11 @@ from typing import Any
 
 import torch
 
-from radial.agents.agents import Card, CategoricalAgent, GaussianAgent, agent_for
+from radial.agents.agents import agent_for
+from radial.agents.card import Card
 from radial.agents.checkpoints import CARD, load, save
-from radial.algorithms import ppo
+from radial.agents.registry import AnyAgent
+from radial.algorithms import dqn, ppo
 from radial.algorithms.config import encode
 from radial.attacks import ATTACKS
 from radial.core.data import Attack, BadInput
@@ -21,37 +24,45 @@ from radial.envs.make import make_env
 from radial.recipes.recipe import nearest
 
 AGENT = "agent"  # the folder of the finished agent in a run's folder
-LOOPS: dict[type, Callable[..., GaussianAgent | CategoricalAgent]] = {ppo.PPOConfig: ppo.train}
+Config = ppo.PPOConfig | dqn.DQNConfig
+LOOPS: dict[type, Callable[..., AnyAgent]] = {ppo.PPOConfig: ppo.train, dqn.DQNConfig: dqn.train}
 
 
 def train(
-    config: ppo.PPOConfig,
+    config: Config,
     seed: int = 0,
     *,
     out: str | Path | None = None,
     resume: bool = False,
+    init: str | Path | AnyAgent | None = None,
     device: str = "cpu",
     threads: int | None = None,
     quiet: bool = False,
     recipe: str | None = None,
-) -> GaussianAgent | CategoricalAgent:
+) -> AnyAgent:
     """Train an agent. With `out` the run is logged and saved there, and the agent itself in out/agent.
 
     resume   go on with the run in `out`; a finished one gives its agent
+    init     an agent to start from, or where one is saved: its weights, and its normaliser if it has one
     threads  of the simulator; no result depends on it
     recipe   the name the config goes by, for the card
     """
     check(config, seed, device)
-    attack = None if config.attack is None else attack_named(config.attack)
+    more: dict[str, Any] = {}
+    if isinstance(config, ppo.PPOConfig) and config.attack is not None:
+        more["attack"] = attack_named(config.attack)
+    if init is not None:
+        more["init"] = load(init) if isinstance(init, str | Path) else init
     folder = None if out is None else Path(out)
     agent = LOOPS[type(config)](
-        config, seed, out=folder, resume=resume, attack=attack, device=device, threads=threads, quiet=quiet
+        config, seed, out=folder, resume=resume, device=device, threads=threads, quiet=quiet, **more
     )
     if folder is not None and resume and (folder / AGENT / CARD).is_file():
         return load(folder / AGENT)  # the run was finished, and what has been found out since is on the card
+    origin = {"init": fingerprint(more["init"])} if "init" in more else {}
     agent.card = Card(
         env=config.env,
-        recipe={"name": recipe, "config": encode(config)},
+        recipe={"name": recipe, "config": encode(config), **origin},
         seed=seed,
         steps=config.total_steps,
         commit=_commit(),
@@ -61,7 +72,7 @@ def train(
     return agent
 
 
-def check(config: ppo.PPOConfig, seed: int, device: str = "cpu") -> None:
+def check(config: Config, seed: int, device: str = "cpu") -> None:
     """Refuse, before anything is written, what could not be trained here."""
     if type(config) not in LOOPS:
         raise BadInput(f"config must be one of {', '.join(kind.__name__ for kind in LOOPS)}, got {type(config)}")
@@ -71,14 +82,20 @@ def check(config: ppo.PPOConfig, seed: int, device: str = "cpu") -> None:
         raise BadInput(f"device must be cpu or cuda, got {device!r}") from None
     if found.type not in ("cpu", "cuda") or (found.type == "cuda" and not torch.cuda.is_available()):
         raise BadInput(f"device must be one this machine has, got {device!r}")
+    for step in (0, config.total_steps):
+        _check_coefficients(config.objective.coefficients(step), step)
+    env = make_env(config.env, 1, seed)  # an unknown env, a missing package, a seed that is none
+    try:
+        if isinstance(config, dqn.DQNConfig):
+            dqn.check_env(config, env)
+            return
+    finally:
+        env.close()
+    agent_for(env.observation_shape, env.actions, config.hidden)
     if config.attack is not None:
         attack_named(config.attack)
     for step in (0, config.total_steps):
-        _check_coefficients(config.objective.coefficients(step), step)
         _check_coefficients({"attack_radius": config.attack_radius(step)}, step)
-    env = make_env(config.env, 1, seed)  # an unknown env, a missing package, a seed that is none
-    env.close()
-    agent_for(env.observation_shape, env.actions, config.hidden)
 
 
 def _check_coefficients(at: Mapping[str, float], step: int) -> None:
@@ -96,6 +113,14 @@ def attack_named(name: str) -> Attack:
         raise BadInput(f"attack must be one of {', '.join(ready)}, got {name!r}{nearest(name, ready)}")
     found: Any = ATTACKS[name]()
     return found
+
+
+def fingerprint(agent: AnyAgent) -> str:
+    """Names an agent by its weights: 16 digits of SHA-256."""
+    digest = hashlib.sha256()
+    for name, tensor in agent.state_dict().items():
+        digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _commit() -> str | None:

@@ -7,7 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from radial.agents.agents import Card
+from radial.agents.card import Card
 from radial.agents.checkpoints import CARD, load
 from radial.core.data import BadInput
 from radial.recipes.recipe import nearest

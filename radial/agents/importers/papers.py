@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from radial.agents.agents import Card, GaussianAgent
+from radial.agents.agents import GaussianAgent
+from radial.agents.card import Card
 from radial.agents.importers.archive import read_archive
 from radial.agents.importers.restricted import Array, Inert
 from radial.agents.weights import blank_agent, fill

@@ -1,0 +1,23 @@
+"""The kinds of agents there are, by the name a card gives them, and whether one can take the weights of another."""
+
+from radial.agents.agents import CategoricalAgent, GaussianAgent
+from radial.agents.q_agent import QAgent
+from radial.core.data import BadInput
+
+AnyAgent = GaussianAgent | CategoricalAgent | QAgent
+AGENTS: dict[str, type[GaussianAgent] | type[CategoricalAgent] | type[QAgent]] = {
+    "gaussian": GaussianAgent,
+    "categorical": CategoricalAgent,
+    "q": QAgent,
+}
+
+
+def check_fit(init: AnyAgent, agent: AnyAgent) -> None:
+    """Refuse an agent to start from whose weights do not fit the agent to be trained."""
+    if type(init) is not type(agent):
+        raise BadInput(f"init must be a {type(agent).__name__}, got a {type(init).__name__}")
+    for name in ("observation_shape", "actions", "hidden"):
+        own, needed = getattr(init, name), getattr(agent, name)
+        frames = name == "hidden" and len(agent.observation_shape) > 1  # then the network is always the same
+        if own != needed and not frames:
+            raise BadInput(f"init must fit the training: its {name} is {own}, needed is {needed}")

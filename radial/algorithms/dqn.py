@@ -1,0 +1,256 @@
+"""Deep Q-learning, plain and robust: act, remember, learn from what is remembered, in one loop that reads downwards.
+
+What is minimised is an `Objective` (objectives/dqn.py); how this differs from the authors' code is listed in
+docs/dqn.md.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from radial.agents.card import described
+from radial.agents.q_agent import QAgent
+from radial.agents.registry import check_fit
+from radial.algorithms.config import encode
+from radial.algorithms.q_learner import QLearner, Rules, Transitions
+from radial.algorithms.replay import Prioritised, Replay, check_memory
+from radial.algorithms.replay_disk import check_segments, load_segments, prune_segments, save_segments
+from radial.algorithms.run import Run, Stopped, derived_seed
+from radial.algorithms.scores import Scores
+from radial.core import checks
+from radial.core.data import BadInput, Discrete, EnvSpec, VecEnv
+from radial.core.schedules import Linear, Schedule
+from radial.envs.make import make_env
+from radial.objectives.dqn import TD, Objective, Plain
+
+SEGMENTS = "replay"  # the folder of the replay in a run's folder
+
+
+@dataclass(frozen=True)
+class DQNConfig:
+    """Everything that defines a training, except the seed. Defaults are those of the authors' Atari runs."""
+
+    env: EnvSpec
+    objective: Objective = field(default_factory=Plain)
+    total_steps: int = 6_000_000  # env steps
+    num_envs: int = 8
+    replay_capacity: int = 200_000
+    prioritised: Prioritised | None = None  # None: every transition is as likely
+    learning_starts: int = 50_000  # env steps before the first update
+    update_every: int = 4  # env steps, summed over envs
+    batch: int = 128
+    target_every: int = 4_000  # env steps
+    exploration: Schedule = Linear(end=0.01, first_step=0, last_step=500_000, start=1.0)
+    rate: float = 1.25e-4
+    adam_eps: float = 1e-8
+    max_grad_norm: float | None = None  # None: do not clip
+    discount: float = 0.99
+    td: TD = field(default_factory=TD)
+    hidden: tuple[int, ...] = (64, 64)  # for vectors; frames have the network of the paper
+    compile: bool = True  # the update to native code; False: slower, starts at once
+    log_every: int = 2_000  # env steps
+    checkpoint_every: int = 100_000  # env steps; environments restart there, so that a resumed run is the same run
+
+    def __post_init__(self) -> None:
+        checks.whole(
+            self, "total_steps", "num_envs", "replay_capacity", "update_every", "batch", "target_every", "log_every",
+            "checkpoint_every",
+        )  # fmt: skip
+        checks.whole(self, "learning_starts", least=0)
+        checks.positive(self, "rate", "adam_eps", "max_grad_norm")
+        checks.share(self, "discount")
+        if not callable(self.exploration):
+            raise BadInput(f"exploration must be a schedule such as Constant(0.01), got {self.exploration!r}")
+        if not self.hidden or any(width < 1 for width in self.hidden):
+            raise BadInput(f"hidden must be widths ≥ 1, got {self.hidden}")
+
+
+def train(
+    config: DQNConfig,
+    seed: int,
+    *,
+    out: Path | None = None,
+    resume: bool = False,
+    init: QAgent | None = None,
+    device: str | torch.device = "cpu",
+    threads: int | None = None,
+    quiet: bool = False,
+) -> QAgent:
+    """Train an agent. With `out`, everything is logged and saved there and a stopped run can be resumed.
+
+    init     an agent to start from; the paper trains a standard agent first, then a robust one from it
+    threads  of the simulator; torch's own are left alone. No result depends on it
+    """
+    segments = None if out is None else out / SEGMENTS
+    written = {"seed": seed, **encode(config)} | ({} if init is None else {"init": described(init.card)})
+    verify = partial(_verify, segments)
+    with Run.open(
+        out, written, resume=resume, total_steps=config.total_steps, quiet=quiet, verify=verify
+    ) as run:  # fmt: skip
+        actor, learner, replay, rng = set_up(config, seed, torch.device(device), init)
+        scores, step, saved = Scores(config.num_envs), 0, None
+        if run.restored is not None:
+            step, saved = _restore(run, learner, replay, scores, rng, segments)
+        env: VecEnv | None = None
+        began, logged = time.perf_counter(), step
+        while step < config.total_steps:
+            if env is None:  # at the start and after each checkpoint, in interrupted and uninterrupted runs alike
+                env = make_env(config.env, config.num_envs, derived_seed(seed, "envs", step), threads=threads)
+                run.check_engine(env.engine)
+                obs = env.reset()
+                replay.begin(obs)
+                scores.forget()
+
+            # ------------------------------------------------------------------------------------------------- act
+            action = explore(actor, obs.to(device), config.exploration(step), rng).cpu()
+            seen = env.step(action)
+            replay.add(action, seen.reward, seen.terminated, seen.real, seen.obs)
+            scores.add(seen.score[None], seen.ended[None], seen.real[None])
+            obs, before = seen.obs, step
+            step += int(seen.real.sum())
+
+            # ----------------------------------------------------------------------------------------------- learn
+            if step > config.learning_starts:
+                for _ in range(_passed(config.update_every, before, step)):
+                    learn(config, learner, replay, step, rng)
+                learner.write_back()
+            if _passed(config.target_every, before, step):
+                learner.sync_target()
+
+            # ------------------------------------------------------------------------------------------- log, save
+            save = step >= config.total_steps or run.signal is not None
+            save = save or _passed(config.checkpoint_every, before, step) > 0
+            if save or _passed(config.log_every, before, step):
+                speed = (step - logged) / (time.perf_counter() - began)
+                began, logged = time.perf_counter(), step
+                _log(run, config, learner, scores, step, speed, len(replay))
+            if save:
+                saved = _save(run, learner, replay, scores, rng, step, env, segments, saved)
+                env.close()
+                env = None
+            if run.signal is not None and step < config.total_steps:
+                raise Stopped(run.signal)
+    return actor
+
+
+@torch.no_grad()
+def explore(agent: QAgent, obs: Tensor, epsilon: float, rng: torch.Generator) -> Tensor:
+    """The greedy action of each row (N,), or with probability `epsilon` any action."""
+    rows = obs.shape[0]
+    wander = torch.rand(rows, generator=rng, device=rng.device) < epsilon
+    anywhere = torch.randint(agent.actions.n, (rows,), generator=rng, device=rng.device)
+    return anywhere if bool(wander.all()) else torch.where(wander, anywhere, agent.act(agent.prepare(obs)))
+
+
+def set_up(
+    config: DQNConfig, seed: int, device: torch.device, init: QAgent | None = None
+) -> tuple[QAgent, QLearner, Replay, torch.Generator]:
+    """Who acts, what learns, what is remembered, and the generator of everything random.
+
+    With RS-DQN the one who acts is the student, otherwise the Q-network that learns.
+    """
+    probe = make_env(config.env, 1, seed)
+    try:
+        shape, actions, dtype = check_env(config, probe)
+    finally:
+        probe.close()
+    agents = []
+    for name in ("weights", "student")[: 2 if config.objective.student else 1]:
+        agent = QAgent(shape, actions.n, config.hidden)
+        agent.initialize(torch.Generator().manual_seed(derived_seed(seed, name)))
+        if init is not None:
+            check_fit(init, agent)
+            agent.load_state_dict(init.state_dict())
+        agents.append(agent.to(device))
+    rules = Rules(config.td, config.discount, config.adam_eps, config.max_grad_norm)
+    learner = QLearner(
+        agents[0], agents[1] if len(agents) > 1 else None, config.objective, rules,
+        rate=config.rate, compile=config.compile,
+    )  # fmt: skip
+    replay = Replay(config.replay_capacity, shape, dtype, config.num_envs, prioritised=config.prioritised)
+    return agents[-1], learner, replay, torch.Generator(device).manual_seed(derived_seed(seed, "actions"))
+
+
+def check_env(config: DQNConfig, env: VecEnv) -> tuple[tuple[int, ...], Discrete, torch.dtype]:
+    """Refuse a fresh env that cannot be learned here, or not remembered; what its observations and actions are."""
+    shape, actions, dtype = env.observation_shape, env.actions, env.reset().dtype
+    if not isinstance(actions, Discrete):
+        raise BadInput(f"DQN needs an env with discrete actions; those of {config.env.id} are continuous: use PPO")
+    with torch.device("meta"):
+        QAgent(shape, actions.n, config.hidden)
+    check_memory(config.replay_capacity, shape, dtype, config.num_envs, config.prioritised)
+    return shape, actions, dtype
+
+
+def _passed(every: int, before: int, now: int) -> int:
+    """How many multiples of `every` lie in (before, now]."""
+    return now // every - before // every
+
+
+def learn(config: DQNConfig, learner: QLearner, replay: Replay, step: int, rng: torch.Generator) -> None:
+    """One update from what is remembered."""
+    beta = None if config.prioritised is None else config.prioritised.beta(step)
+    sample = replay.sample(config.batch, rng, beta=beta, device=learner.parameters.device)
+    surprise = learner.learn(
+        Transitions(sample.obs, sample.action, sample.reward, sample.next_obs, sample.terminated, sample.weight),
+        step,
+        rng,
+    )
+    if config.prioritised is not None:
+        replay.update(sample.index, surprise)
+
+
+def _log(
+    run: Run, config: DQNConfig, learner: QLearner, scores: Scores, step: int, speed: float, remembered: int
+) -> None:
+    """One line of metrics, under CleanRL's names."""
+    scheduled = config.objective.coefficients(step)
+    metrics = learner.report() | scores.metrics() | {f"robust/{name}": value for name, value in scheduled.items()}
+    metrics |= {"charts/SPS": speed, "charts/epsilon": config.exploration(step), "charts/replay": float(remembered)}
+    run.log(step, metrics)
+    names = {
+        "return": "charts/episodic_return", "explore": "charts/epsilon", "loss": "losses/td_loss", "ε": "robust/radius",
+        "κ": "robust/kappa", "width": "robust/bound_width",
+    }  # fmt: skip
+    run.progress(step, **{short: metrics[name] for short, name in names.items() if name in metrics})
+
+
+def _save(
+    run: Run, learner: QLearner, replay: Replay, scores: Scores, rng: torch.Generator, step: int, env: VecEnv,
+    segments: Path | None, before: dict[str, Any] | None,
+) -> dict[str, Any]:  # fmt: skip
+    """A checkpoint with everything a resumed run needs; what it says of the replay."""
+    kept = save_segments(replay, segments, before)
+    tensors = learner.state() | {f"replay.{name}": tensor for name, tensor in replay.tensors().items()}
+    state = {"step": step, "returns": scores.returns, "lengths": scores.lengths}
+    state |= {"replay": kept, "engine": dict(env.engine)}
+    run.save(step, tensors | {"rng": rng.get_state()}, state, score=scores.mean())
+    prune_segments(segments, [before, kept])
+    return kept
+
+
+def _verify(segments: Path | None, state: Mapping[str, Any]) -> None:
+    """`Corrupt`, unless the replay that a checkpoint names is there."""
+    if segments is not None:
+        check_segments(segments, state["replay"])
+
+
+def _restore(
+    run: Run, learner: QLearner, replay: Replay, scores: Scores, rng: torch.Generator, segments: Path | None
+) -> tuple[int, dict[str, Any]]:
+    """Everything as it was; the step, and what the checkpoint says of the replay."""
+    assert run.restored is not None
+    assert segments is not None
+    tensors, state = run.restored
+    learner.restore(tensors)
+    named = {name.removeprefix("replay."): tensor for name, tensor in tensors.items() if name.startswith("replay.")}
+    load_segments(replay, segments, state["replay"], named)
+    rng.set_state(tensors["rng"])
+    scores.returns, scores.lengths = list(state["returns"]), list(state["lengths"])
+    return int(state["step"]), state["replay"]

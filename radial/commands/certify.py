@@ -1,0 +1,123 @@
+"""`radial certify`: what can be proven about an agent's episodes when somebody perturbs what it sees.
+
+How it is proven is in `evaluation`, with what in `bounds`.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import tyro
+from rich.table import Table
+
+from radial.commands.terminal import print_json, print_table, progress, warnings_said
+from radial.core.data import BadInput
+
+METRICS = ("gwc", "acr", "awc")
+
+
+def certify(
+    agent: tyro.conf.Positional[str],
+    env: str | None = None,
+    radius: str | None = None,
+    metric: str | None = None,
+    bound: str = "ibp",
+    episodes: int | None = None,
+    seed: int = 0,
+    horizon: int | None = None,
+    budget: int = 100_000,
+    p: str = "inf",
+    json: bool = False,
+) -> None:
+    """Certify an agent that chooses among actions: its greedy or absolute worst case, or its share of certain actions.
+
+    Args:
+        agent: a run's folder, the name of an agent in the zoo, or a file of the papers (then --env is needed).
+        env: an environment's id; default: the one the agent was trained in.
+        radius: ε in network units, such as 0.075 or 3/255.
+        metric: gwc (greedy worst-case reward), acr (action certification rate) or awc (absolute worst-case reward).
+        bound: ibp, crown-ibp, crown, or best: the tightest of the three; always rounded outward.
+        episodes: how many; default: 20, for awc 1.
+        seed: of everything random.
+        horizon: count only so many first steps of an episode; awc needs it where an environment has no time limit.
+        budget: awc: states to bound per episode.
+        p: of the norm: 1, 2 or inf.
+        json: print one JSON object instead of a table.
+    """
+    from radial.agents.checkpoints import load
+    from radial.envs.make import spec_for
+    from radial.recipes.recipe import nearest, parse_radius
+    from radial.recipes.zoo import resolve
+
+    if metric not in METRICS:
+        raise BadInput(f"metric must be one of {', '.join(METRICS)}, got {metric!r}{nearest(metric or '', METRICS)}")
+    if radius is None:
+        raise BadInput("a certificate needs a --radius, such as 0.075 or 3/255")
+    loaded: Any = load(resolve(agent), None if env is None else spec_for(env))
+    where = loaded.card.env
+    if where is None:
+        raise BadInput(f"{agent} does not say where it acts: give --env, such as --env CartPole-v1")
+    count = episodes if episodes is not None else 1 if metric == "awc" else 20
+    with progress(count, "episodes") as show, warnings_said():
+        found = _measure(metric, budget)(
+            loaded, where, parse_radius(radius), bound, count, seed,
+            p=_norm(p), horizon=horizon, name=agent, progress=show,
+        )  # fmt: skip
+    facts = found.to_json()
+    if json:
+        print_json(facts)
+    else:
+        _show(facts)
+
+
+def _measure(metric: str, budget: int) -> Callable[..., Any]:
+    from radial.evaluation.certificates import acr, gwc
+    from radial.evaluation.worst_case import awc
+
+    if metric == "awc":
+        return partial(awc, budget=budget)
+    return gwc if metric == "gwc" else acr
+
+
+def _norm(text: str) -> float:
+    if text not in ("1", "2", "inf"):
+        raise BadInput(f"p must be 1, 2 or inf, got {text!r}")
+    return math.inf if text == "inf" else float(text)
+
+
+def _show(facts: dict[str, Any]) -> None:
+    table = Table("", "", title=f"{facts['agent']} in {facts['env']}", show_header=False)
+    limits = facts["valid_range"]
+    cut = "" if limits is None else f", cut to [{limits[0]:g}, {limits[1]:g}]"
+    rows = [("ball", f"ε = {facts['radius']:g}, p = {facts['p']}{cut}")]
+    rows += [("bound", f"{facts['bound']}, {facts['arithmetic']}")]
+    rows += {"gwc": _gwc, "acr": _acr, "awc": _awc}[facts["metric"]](facts)
+    rows += [("episodes, seed", f"{facts['episodes']}, {facts['seed']}"), ("seconds", f"{facts['wall_seconds']:.1f}")]
+    for name, value in rows:
+        table.add_row(name, value)
+    print_table(table)
+
+
+def _gwc(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("greedy worst-case reward, mean ± SEM", f"{facts['mean']:.1f} ± {facts['sem']:.1f}"),
+        ("least … most", f"{min(facts['returns']):.1f} … {max(facts['returns']):.1f}"),
+        ("steps with more than one possible action", f"{facts['open_steps']} of {facts['steps']}"),
+    ]
+
+
+def _acr(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("action certification rate, mean ± SEM", f"{facts['mean']:.3f} ± {facts['sem']:.3f}"),
+        ("steps certified, attacked, unknown", f"{facts['certified']}, {facts['attacked']}, {facts['unknown']}"),
+        ("undisturbed return, mean ± SEM", f"{facts['return_mean']:.1f} ± {facts['return_sem']:.1f}"),
+    ]
+
+
+def _awc(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("absolute worst-case reward", facts["says"]),
+        ("greedy worst-case reward from there", f"{facts['greedy']:.1f}"),
+        ("states bounded, budget for each episode", f"{facts['expanded']}, {facts['budget']}"),
+    ]

@@ -1,0 +1,114 @@
+"""`radial certify` as its users meet it: one JSON object or a table, and one line where it refuses."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from radial import cli
+from radial.agents import checkpoints
+from radial.agents.agents import CategoricalAgent, GaussianAgent
+from radial.agents.checkpoints import save
+from radial.core.data import EnvSpec
+from radial.evaluation.audit import SoundnessError
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder with an agent for CartPole, one for Pendulum, and one that does not say where it acts."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RADIAL_ZOO", str(tmp_path / "zoo"))
+    cartpole, pendulum = CategoricalAgent((4,), 2, (8,)), GaussianAgent((3,), 1, (8,))
+    cartpole.initialize(torch.Generator().manual_seed(0))
+    cartpole.card = type(cartpole.card)(env=EnvSpec("classic", "CartPole-v1"))
+    pendulum.card = type(pendulum.card)(env=EnvSpec("classic", "Pendulum-v1"))
+    save(cartpole, tmp_path / "zoo" / "cartpole-agent")
+    save(pendulum, tmp_path / "pendulum-agent")
+    save(CategoricalAgent((4,), 2, (8,)), tmp_path / "nowhere")
+    return tmp_path
+
+
+def run(*arguments: str) -> int:
+    try:
+        cli.main(["certify", *arguments])
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+@pytest.mark.parametrize(("metric", "episodes"), [("gwc", 2), ("acr", 2), ("awc", 1)])
+def test_one_json_object(metric: str, episodes: int, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ("cartpole-agent", "--radius", "1/255", "--metric", metric, "--horizon", "4", "--seed", "3")
+    assert run(*arguments, "--episodes", str(episodes), "--bound", "crown-ibp", "--budget", "9", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["metric"], facts["agent"], facts["env"]) == (metric, "cartpole-agent", "CartPole-v1")
+    assert (facts["bound"], facts["arithmetic"], facts["valid_range"]) == ("crown-ibp", "outward-rounded", None)
+    assert (facts["radius"], facts["p"], facts["seed"], facts["horizon"]) == (1 / 255, "inf", 3, 4)
+    assert facts["episodes"] == episodes
+    assert facts["wall_seconds"] > 0
+    if metric == "acr":
+        assert facts["certified"] + facts["attacked"] + facts["unknown"] == facts["steps"] == 8
+    if metric == "awc":
+        assert (facts["budget"], facts["lower"], facts["upper"], facts["exact"]) == (9, 4.0, 4.0, True)
+
+
+@pytest.mark.parametrize("metric", ["gwc", "acr", "awc"])
+def test_a_table(metric: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("cartpole-agent", "--radius", "0", "--metric", metric, "--episodes", "1", "--horizon", "3") == 0
+    out = capsys.readouterr().out
+    assert "outward-rounded" in out
+    assert {"gwc": "greedy worst-case", "acr": "certification rate", "awc": "exact"}[metric] in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("cartpole-agent", "--metric", "gwc"), "a certificate needs a --radius, such as 0.075 or 3/255"),
+        (("cartpole-agent", "--radius", "0.1"), "metric must be one of gwc, acr, awc, got None"),
+        (("cartpole-agent", "--radius", "0.1", "--metric", "gwcc"), "got 'gwcc'; did you mean 'gwc'?"),
+        (("cartpole-agent", "--radius", "a", "--metric", "gwc"), "radius must be a finite number ≥ 0"),
+        (("cartpole-agent", "--radius", "0.1", "--metric", "gwc", "--bound", "crow"), "did you mean 'crown'?"),
+        (("cartpole-agent", "--radius", "0.1", "--metric", "gwc", "--p", "3"), "p must be 1, 2 or inf, got '3'"),
+        (
+            ("cartpole-agent", "--radius", "0.1", "--metric", "awc", "--budget", "0"),
+            "budget must be a whole number ≥ 1",
+        ),
+        (("pendulum-agent", "--radius", "0.1", "--metric", "acr"), "need an agent with discrete actions"),
+        (("nowhere", "--radius", "0.1", "--metric", "acr"), "nowhere does not say where it acts: give --env"),
+        (("cartpole-agnt", "--radius", "0.1", "--metric", "acr"), "did you mean 'cartpole-agent'?"),
+    ],
+)
+def test_bad_input_is_one_line(arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(*arguments) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert says in captured.err
+    assert len(captured.err.strip().splitlines()) == 1
+
+
+def test_a_refuted_proof_is_a_fault(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    def broken(*arguments: object, **settings: object) -> None:
+        raise SoundnessError("step 7: ibp certified action 0 at radius 0.1")
+
+    monkeypatch.setattr("radial.evaluation.certificates.acr", broken)
+    assert run("cartpole-agent", "--radius", "0.1", "--metric", "acr") == 1
+    assert capsys.readouterr().err.strip() == "radial: step 7: ibp certified action 0 at radius 0.1"
+
+
+@pytest.mark.parametrize("command", ["certify", "evaluate"])
+def test_pixels_are_doubted_in_one_line(
+    command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def with_range(*arguments: object) -> CategoricalAgent:
+        agent: CategoricalAgent = load(*arguments)  # type: ignore[arg-type, assignment]
+        agent.valid_range = (-9.0, 9.0)  # type: ignore[assignment]
+        return agent
+
+    load = checkpoints.load
+    monkeypatch.setattr(checkpoints, "load", with_range)
+    more = ["--metric", "gwc", "--horizon", "2"] if command == "certify" else ["--attack", "random"]
+    cli.main([command, "cartpole-agent", "--env", "CartPole-v1", "--radius", "19", "--episodes", "1", "--json", *more])
+    captured = capsys.readouterr()
+    assert captured.err.strip() == "radial: radius 19 on inputs in [-9, 9]: did you mean 19/255?"
+    assert json.loads(captured.out)["radius"] == 19.0

@@ -1,0 +1,323 @@
+"""Who emulates: ale-py's native threads, EnvPool's, or one emulator that can be cloned, all behind `Emulators`.
+
+What an episode is, and what is seen of a frame, is not known here.
+"""
+
+import importlib
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from radial.core.data import BadInput, EnvSpec
+from radial.envs.atari_frames import SKIP, WIDTH, Frames
+from radial.envs.envpool_vec import cores
+
+Rows = NDArray[np.intp]
+NEVER = 2**30  # frames until a native time limit: ours counts, because theirs shows an old frame at the end
+
+
+@dataclass(frozen=True, eq=False)
+class Raw:
+    """What K emulators gave.
+
+    frames  (K, *frame) uint8     reward  (K,) float32     over  (K,) bool  the game is over     lives  (K,) int64
+    """
+
+    frames: Frames
+    reward: NDArray[np.float32]
+    over: NDArray[np.bool_]
+    lives: NDArray[np.int64]
+
+    @staticmethod
+    def empty(k: int, shape: tuple[int, ...]) -> "Raw":
+        """Room for K frames; no reward, not over, no lives."""
+        frames = np.empty((k, *shape), dtype=np.uint8)
+        return Raw(frames, np.zeros(k, np.float32), np.zeros(k, np.bool_), np.zeros(k, np.int64))
+
+    def put(self, where: NDArray[np.bool_], other: "Raw") -> None:
+        """Replace the rows `where` (K,) by those of `other`, except the reward: what a reset earns is lost."""
+        self.frames[where], self.over[where], self.lives[where] = other.frames, other.over, other.lives
+
+
+class Emulators(Protocol):
+    """N emulators; some of them can be reset or stepped while the others stand still."""
+
+    def reset(self, rows: Rows) -> Raw:
+        """New games, after 1 … 30 no-ops."""
+
+    def step(self, rows: Rows, action: NDArray[np.int64]) -> Raw:
+        """Each presses its action (K,), an index of the game's minimal actions, for as many frames as it skips."""
+
+    def close(self) -> None:
+        """Free them."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What is asked of a native pool.
+
+    height  of the raw frames         rows  that are kept of them; None: resized to 84×84, grey
+    skip    frames per step           pool  show the maximum of the last two frames, per colour
+    stack   frames side by side       fire  press FIRE at a reset, in the pool's own way
+    """
+
+    height: int
+    rows: slice | None
+    skip: int = SKIP
+    pool: bool = True
+    stack: int = 1
+    fire: bool = False
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of what is kept of one frame."""
+        if self.rows is None:
+            return (self.stack, 84, 84)
+        return (self.rows.stop - self.rows.start, WIDTH, 3)
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """What ale-py and EnvPool call by one name."""
+        height, width = (84, 84) if self.rows is None else (self.height, WIDTH)
+        return {"img_height": height, "img_width": width, "stack_num": self.stack, "use_fire_reset": self.fire}
+
+
+class AlePools:
+    """ale-py's native pools, one per emulator: a pool of many cannot step some and let others wait at a reset.
+
+    noops  (N,) how many frames passed before the last reset's observation
+    """
+
+    def __init__(self, rom: str, seeds: Sequence[int], picture: Picture, threads: int | None) -> None:
+        vector_env = importlib.import_module("ale_py.vector_env").AtariVectorEnv
+        self._picture = picture
+        self._seeds: list[int | None] = list(seeds)
+        self._ahead = cores() if threads is None else threads
+        self.noops = np.zeros(len(seeds), dtype=np.int64)
+        self._pools = [
+            vector_env(
+                rom,
+                1,
+                num_threads=1,
+                max_num_frames_per_episode=NEVER,
+                repeat_action_probability=0.0,
+                grayscale=picture.rows is None,
+                frameskip=picture.skip,
+                maxpool=picture.pool,
+                # ale-py draws from 0 … noop_max − 1; without 0, which is drawn again, that is 1 … 30.
+                noop_max=30 if picture.fire else 31,
+                reward_clipping=False,
+                **picture.options,
+            )
+            for _ in seeds
+        ]
+
+    def reset(self, rows: Rows) -> Raw:
+        """New games; the first ones are seeded."""
+        raw = Raw.empty(len(rows), self._picture.shape)
+        for j, row in enumerate(rows):
+            seed, self._seeds[row] = self._seeds[row], None
+            obs, info = self._pools[row].reset(seed=None if seed is None else np.array([seed]))
+            while info["episode_frame_number"][0] == 0 and not self._picture.fire:
+                obs, info = self._pools[row].reset()
+            raw.frames[j] = self._cut(obs)
+            raw.lives[j] = info["lives"][0]
+            self.noops[row] = info["episode_frame_number"][0]
+        return raw
+
+    def step(self, rows: Rows, action: NDArray[np.int64]) -> Raw:
+        """At most `threads` of them at a time."""
+        raw = Raw.empty(len(rows), self._picture.shape)
+        for j in range(min(self._ahead, len(rows))):
+            self._pools[rows[j]].send(action[j : j + 1])
+        for j, row in enumerate(rows):
+            obs, reward, over, _, info = self._pools[row].recv()
+            if j + self._ahead < len(rows):
+                self._pools[rows[j + self._ahead]].send(action[j + self._ahead : j + self._ahead + 1])
+            raw.frames[j] = self._cut(obs)
+            raw.reward[j], raw.over[j], raw.lives[j] = reward[0], over[0], info["lives"][0]
+        return raw
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._pools = []
+
+    def _cut(self, obs: Frames) -> Frames:
+        return obs[0] if self._picture.rows is None else obs[0, 0, self._picture.rows]
+
+
+class EnvPools:
+    """EnvPool, whose one pool can step some and let others wait."""
+
+    def __init__(self, spec: EnvSpec, seeds: Sequence[int], picture: Picture, threads: int | None) -> None:
+        try:
+            envpool = importlib.import_module("envpool")
+        except ImportError as error:
+            raise BadInput(f"{spec} with backend envpool needs EnvPool: pip install 'radial-rl[envpool]'") from error
+        self._picture = picture
+        self.version = str(envpool.__version__)
+        try:
+            self._pool = envpool.make(
+                f"{spec.id}-v5",
+                env_type="gymnasium",
+                num_envs=len(seeds),
+                seed=list(seeds),
+                num_threads=min(len(seeds), cores() if threads is None else threads),
+                max_episode_steps=NEVER,
+                repeat_action_probability=0.0,
+                gray_scale=picture.rows is None,
+                frame_skip=picture.skip,
+                noop_max=30,
+                episodic_life=False,
+                reward_clip=False,
+                **picture.options,
+            )
+        except (AssertionError, KeyError, ValueError) as error:
+            raise BadInput(f"{spec} is not a game of EnvPool {self.version}; use backend ale") from error
+
+    def reset(self, rows: Rows) -> Raw:
+        """New games; EnvPool took the seeds when it was made."""
+        obs, info = self._pool.reset(rows.astype(np.int32))
+        raw = Raw.empty(len(rows), self._picture.shape)
+        raw.frames[:], raw.lives[:] = self._cut(obs), info["lives"]
+        return raw
+
+    def step(self, rows: Rows, action: NDArray[np.int64]) -> Raw:
+        """All on the pool's threads."""
+        obs, reward, over, _, info = self._pool.step(action.astype(np.int32), rows.astype(np.int32))
+        raw = Raw.empty(len(rows), self._picture.shape)
+        raw.frames[:], raw.reward[:], raw.over[:], raw.lives[:] = self._cut(obs), reward, over, info["lives"]
+        return raw
+
+    def close(self) -> None:
+        """Let the threads end."""
+        self._pool.close()
+
+    def _cut(self, obs: Frames) -> Frames:
+        return obs if self._picture.rows is None else obs.transpose(0, 2, 3, 1)[:, self._picture.rows]
+
+
+class Single:
+    """One emulator without a pool, which can be saved: row 0 and nothing else.
+
+    Its frames are those of the pools, also where a game is over: there the pools show what they have, not the end.
+    """
+
+    def __init__(self, rom: str, seed: int, picture: Picture) -> None:
+        self._picture = picture
+        self._rng = np.random.default_rng(seed)
+        self._ale = emulator(rom, seed)
+        self._actions = self._ale.getMinimalActionSet()
+        self._shown = np.zeros(picture.shape, dtype=np.uint8)
+
+    def reset(self, rows: Rows) -> Raw:
+        """A new game, after 1 … 30 no-ops of this emulator's own drawing."""
+        self._ale.reset_game()
+        for _ in range(int(self._rng.integers(1, 31))):
+            self._ale.act(0)
+            if self._ale.game_over():
+                self._ale.reset_game()
+        self._shown = self._screen()
+        return self._raw(0.0)
+
+    def step(self, rows: Rows, action: NDArray[np.int64]) -> Raw:
+        """Press the action for `skip` frames, or until the game is over."""
+        button, reward, pooled = self._actions[int(action[0])], 0.0, []
+        for left in reversed(range(self._picture.skip)):
+            reward += self._ale.act(button)
+            if self._ale.game_over():
+                pooled.append(self._shown)
+                break
+            if left == 0 or (left == 1 and self._picture.pool):
+                pooled.append(self._screen())
+        self._shown = np.maximum.reduce(pooled)
+        return self._raw(reward)
+
+    def close(self) -> None:
+        """Nothing to free."""
+
+    def save(self) -> tuple[Any, Frames, Any]:
+        """The emulator with its random numbers, the last frame, the state of the drawing of no-ops."""
+        return self._ale.cloneState(include_rng=True), self._shown, self._rng.bit_generator.state
+
+    def restore(self, state: tuple[Any, Frames, Any]) -> None:
+        """Back to a saved state, which stays as it is."""
+        self._ale.restoreState(state[0])
+        self._shown = state[1]
+        self._rng.bit_generator.state = state[2]
+
+    def _screen(self) -> Frames:
+        return self._ale.getScreenRGB()[self._picture.rows]
+
+    def _raw(self, reward: float) -> Raw:
+        return Raw(
+            self._shown[None].copy(),
+            np.array([reward], dtype=np.float32),
+            np.array([self._ale.game_over()]),
+            np.array([self._ale.lives()]),
+        )
+
+
+class LastThree:
+    """Emulators that skip nothing, stepped four times: the maximum of the last three frames is shown.
+
+    Where a game is over early, of the last three there are; RADIAL-A3C's way.
+    """
+
+    def __init__(self, emulators: Emulators, num_envs: int) -> None:
+        self.emulators = emulators
+        self._last: list[deque[Frames]] = [deque(maxlen=3) for _ in range(num_envs)]
+
+    def reset(self, rows: Rows) -> Raw:
+        """Forget the frames of the game before."""
+        raw = self.emulators.reset(rows)
+        for row, frame in zip(rows, raw.frames, strict=True):
+            self._last[row].clear()
+            self._last[row].append(frame)
+        return raw
+
+    def step(self, rows: Rows, action: NDArray[np.int64]) -> Raw:
+        """Four frames, or until the game is over."""
+        total = Raw.empty(len(rows), ())
+        going = np.arange(len(rows))
+        for _ in range(SKIP):
+            raw = self.emulators.step(rows[going], action[going])
+            for j, frame in zip(going, raw.frames, strict=True):
+                self._last[rows[j]].append(frame)
+            total.reward[going] += raw.reward
+            total.over[going], total.lives[going] = raw.over, raw.lives
+            going = going[~raw.over]
+            if not len(going):
+                break
+        frames = np.stack([np.maximum.reduce(self._last[row]) for row in rows])
+        return Raw(frames, total.reward, total.over, total.lives)
+
+    def close(self) -> None:
+        """Free the emulators."""
+        self.emulators.close()
+
+    def save(self) -> tuple[Any, ...]:
+        """The frames that are remembered."""
+        return tuple(tuple(frames) for frames in self._last)
+
+    def restore(self, state: tuple[Any, ...]) -> None:
+        """Remember those frames again."""
+        self._last = [deque(frames, maxlen=3) for frames in state]
+
+
+def emulator(rom: str, seed: int) -> Any:
+    """One `ALEInterface` without sticky actions, silent."""
+    try:
+        ale_py = importlib.import_module("ale_py")
+    except ImportError as error:
+        raise BadInput("suite atari needs ale-py: pip install 'radial-rl[atari]'") from error
+    ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)
+    ale = ale_py.ALEInterface()
+    ale.setInt("random_seed", seed)
+    ale.setFloat("repeat_action_probability", 0.0)
+    ale.loadROM(ale_py.roms.get_rom_path(rom))
+    return ale

@@ -1,0 +1,362 @@
+"""What bounds say about whole episodes: GWC and the action certification rate.
+
+What can be forced in one state is in `possible`, the search over all sequences of forced actions in `worst_case`.
+Everything is about agents that choose among discrete actions, and uses the sound form of the bound methods.
+"""
+
+import math
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from radial.bounds.methods import BoundMethod
+from radial.core.ball import Ball
+from radial.core.data import Agent, BadInput, EnvSpec, Step, VecEnv, Verdict
+from radial.core.search import Score, pgd
+from radial.envs.make import make_env
+from radial.evaluation import statistics
+from radial.evaluation.audit import Audit, ball_of, ranking, valid_range, warn_of_pixels
+from radial.evaluation.episodes import Progress, View, check_spaces, check_whole, name_of, play, spec_of, streams
+from radial.evaluation.possible import Adversary, Rule, adversary_of
+
+# ---------------------------------------------------------------------------------------------------------- results
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What a certificate is about, and what it rests on."""
+
+    agent: str
+    env: str  # its id
+    env_options: Mapping[str, Any]
+    engine: Mapping[str, str]
+    radius: float  # in network units
+    p: float
+    bound: str
+    arithmetic: str  # "outward-rounded", or "as given" for a method of the caller's
+    valid_range: tuple[float, float] | None  # what the balls were cut to
+    rule: str
+    horizon: int | None  # steps of an episode that count; None: all
+    seed: int
+    episodes: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; an infinite p is the string "inf"."""
+        facts = asdict(replace(self, engine=dict(self.engine), env_options=dict(self.env_options)))
+        limits = None if self.valid_range is None else list(self.valid_range)
+        return facts | {"p": "inf" if math.isinf(self.p) else self.p, "valid_range": limits}
+
+
+@dataclass(frozen=True)
+class GreedyWorstCase:
+    """GWC: the returns when at each step the adversary forces the possible action that the agent likes least.
+
+    An estimate of the worst case and no bound of it: a worse return may lie behind an action that looks better.
+    """
+
+    terms: Terms
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+    open_steps: int  # where more than one action was possible
+    wall_seconds: float
+
+    @property
+    def mean(self) -> float:
+        """Mean return."""
+        return statistics.mean(self.returns)
+
+    @property
+    def sem(self) -> float:
+        """Standard error of the mean, as the paper prints it."""
+        return statistics.sem(self.returns)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values that `json` can write."""
+        return {
+            "metric": "gwc", **self.terms.to_json(), "returns": list(self.returns), "lengths": list(self.lengths),
+            "open_steps": self.open_steps, "steps": sum(self.lengths), "mean": self.mean, "sem": self.sem,
+            "iqm": statistics.iqm(self.returns), "iqm_ci95": list(statistics.iqm_ci95([self.returns])),
+            "wall_seconds": self.wall_seconds,
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        return f"GWC {self.mean:.1f} ± {self.sem:.1f} at {self.terms.radius:g} ({self.terms.bound})"
+
+
+@dataclass(frozen=True)
+class CertificationRate:
+    """ACR: the share of an undisturbed agent's steps whose action no perturbation can change, and the other shares.
+
+    certified, attacked, unknown  steps of each episode: proven, refuted by a search, neither
+    returns, lengths              of the undisturbed episodes
+    """
+
+    terms: Terms
+    certified: tuple[int, ...]
+    attacked: tuple[int, ...]
+    unknown: tuple[int, ...]
+    returns: tuple[float, ...]
+    lengths: tuple[int, ...]
+    wall_seconds: float
+
+    @property
+    def rates(self) -> tuple[float, ...]:
+        """The certified share of each episode."""
+        return tuple(proven / length for proven, length in zip(self.certified, self.lengths, strict=True))
+
+    @property
+    def mean(self) -> float:
+        """Mean certified share of an episode, which is what the paper reports."""
+        return statistics.mean(self.rates)
+
+    @property
+    def sem(self) -> float:
+        """Its standard error."""
+        return statistics.sem(self.rates)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values that `json` can write."""
+        totals = {key: sum(getattr(self, key)) for key in ("certified", "attacked", "unknown")}
+        return {
+            "metric": "acr", **self.terms.to_json(), "rates": list(self.rates), "mean": self.mean, "sem": self.sem,
+            "steps": sum(self.lengths), **totals, "returns": list(self.returns), "lengths": list(self.lengths),
+            "return_mean": statistics.mean(self.returns), "return_sem": statistics.sem(self.returns),
+            "wall_seconds": self.wall_seconds,
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        counts = f"{sum(self.certified)} certified, {sum(self.attacked)} attacked, {sum(self.unknown)} unknown"
+        return f"ACR {self.mean:.3f} ± {self.sem:.3f} at {self.terms.radius:g} ({self.terms.bound}; {counts})"
+
+
+# ---------------------------------------------------------------------------------------------------------- metrics
+
+
+def gwc(
+    agent: Agent,
+    env: EnvSpec | VecEnv | str,
+    radius: float,
+    bound: BoundMethod | str = "ibp",
+    episodes: int = 20,
+    seed: int = 0,
+    *,
+    p: float = math.inf,
+    rule: Rule = "bounds",
+    horizon: int | None = None,
+    num_envs: int = 20,
+    name: str | None = None,
+    progress: Progress | None = None,
+) -> GreedyWorstCase:
+    """Greedy worst-case reward, Algorithm 1 of the RADIAL paper: at each step argmin over i ∈ Γ of the nominal score.
+
+    env       an id, a spec, or a fresh VecEnv (used up, left open), as for `evaluate`; the same seed, the same starts
+    bound     ibp, crown-ibp, crown, best (the tightest of them), or a method; ours in their sound form
+    rule      how actions are ruled out: "bounds" as in the paper, "margins" by pairwise differences, which is tighter
+    horizon   count only the first steps of an episode; then there are as many envs as episodes
+    """
+    adversary = adversary_of(agent, radius, p, bound, rule)
+    warn_of_pixels(agent, radius)
+    begun, forced = time.perf_counter(), Counter[str]()
+
+    def choose(view: View) -> Tensor:
+        action = torch.zeros(view.obs.shape[0], dtype=torch.int64)
+        if not bool(view.counts.any()):
+            return action
+        order, possible = adversary.options(view.obs[view.counts])
+        worst = possible.int().argmax(1, keepdim=True)  # the first that is possible
+        action[view.counts] = order.gather(1, worst).flatten().cpu()
+        forced["open"] += int((possible.sum(1) > 1).sum())
+        return action
+
+    with opened(agent, env, episodes, seed, num_envs, horizon) as world:
+        played = play(world, choose, episodes, progress=progress)
+        terms = terms_of(adversary, world, name, horizon, seed, episodes)
+    return GreedyWorstCase(terms, played.returns, played.lengths, forced["open"], time.perf_counter() - begun)
+
+
+@dataclass(frozen=True)
+class Search:
+    """How hard to look for a perturbation that changes an action: ascent on max_{y≠a} s_y − s_a, best iterate kept.
+
+    The first run starts at the centre, then corners and uniform points take turns.
+    """
+
+    restarts: int = 3  # runs in all
+    steps: int = 10
+    step_size: float = 0.25  # a share of the radius
+
+    def find(self, agent: Agent, ball: Ball, action: Tensor, rng: torch.Generator) -> Tensor:
+        """What the agent does at the worst points that were found, (B,); it differs from `action` where one is bad."""
+        check_whole("restarts", self.restarts, 1)
+        score, found = margin(agent, action), action.clone()
+        for restart in range(self.restarts):
+            kind = "corner" if restart % 2 else "uniform"
+            start = ball.center if restart == 0 else ball.sample(rng, kind)
+            shown = ball.project(pgd(score, ball, steps=self.steps, step_size=self.step_size, start=start)[0])
+            with torch.no_grad():
+                found = torch.where(found == action, agent.act(shown), found)
+        return found
+
+
+def margin(agent: Agent, action: Tensor) -> Score:
+    """max_{y≠a} s_y(x) − s_a(x), (B, *obs) → (B,): positive where another action than a is chosen."""
+    network = ranking(agent)
+
+    def score(x: Tensor) -> Tensor:
+        scores = network(x)
+        own = torch.zeros_like(scores, dtype=torch.bool).scatter(1, action.view(-1, 1), True)
+        return scores.masked_fill(own, -math.inf).amax(1) - scores.gather(1, action.view(-1, 1)).squeeze(1)
+
+    return score
+
+
+def acr(
+    agent: Agent,
+    env: EnvSpec | VecEnv | str,
+    radius: float,
+    bound: BoundMethod | str = "ibp",
+    episodes: int = 20,
+    seed: int = 0,
+    *,
+    p: float = math.inf,
+    horizon: int | None = None,
+    search: Search | None = None,
+    num_envs: int = 20,
+    name: str | None = None,
+    progress: Progress | None = None,
+) -> CertificationRate:
+    """Action certification rate: the undisturbed agent plays, and each of its steps gets a verdict.
+
+    certified  score(action) − score(other) is proven > 0 over the whole ball, for every other action
+    attacked   `search` found a point of the ball where the agent acts otherwise
+    unknown    neither
+
+    Certified steps are searched too: an action that changes there raises `SoundnessError`. Arguments as for `gwc`.
+    """
+    adversary = adversary_of(agent, radius, p, bound, "margins")
+    warn_of_pixels(agent, radius)
+    begun, audit, look = time.perf_counter(), Audit(bound), search or Search()
+    rng = torch.Generator().manual_seed(streams(seed)[2])
+    tally = Tally()
+
+    @torch.no_grad()
+    def choose(view: View) -> Tensor:
+        x = agent.prepare(view.obs)
+        action = agent.act(x)
+        rows = view.counts
+        if not bool(rows.any()):
+            return action
+        ball = ball_of(agent, x[rows], radius, p)
+        certified = audit.verdicts(agent, ball)
+        found = look.find(agent, ball, action[rows], rng)
+        audit.refute(action[rows], found, certified, ball)
+        tally.add(view, certified, (found != action[rows]).cpu())
+        return action
+
+    with opened(agent, env, episodes, seed, num_envs, horizon) as world:
+        played = play(world, choose, episodes, progress=progress)
+        terms = terms_of(adversary, world, name, horizon, seed, episodes)
+    counts = {str(verdict): tally.of(verdict) for verdict in Verdict}
+    return CertificationRate(terms, **counts, **asdict(played), wall_seconds=time.perf_counter() - begun)
+
+
+class Tally:
+    """Verdicts per episode, in the order of `Episodes`."""
+
+    def __init__(self) -> None:
+        self.episode: Counter[int] = Counter()  # of each env: how many it has begun
+        self.counts: dict[tuple[int, int], Counter[Verdict]] = {}
+
+    def add(self, view: View, certified: Tensor, changed: Tensor) -> None:
+        """The verdicts of the rows of a view that count."""
+        rows = view.counts.nonzero().flatten().tolist()
+        for env, proven, wrong in zip(rows, certified.tolist(), changed.tolist(), strict=True):
+            self.episode[env] += int(view.first[env])
+            verdict = Verdict.CERTIFIED if proven else Verdict.ATTACKED if wrong else Verdict.UNKNOWN
+            self.counts.setdefault((self.episode[env], env), Counter())[verdict] += 1
+
+    def of(self, verdict: Verdict) -> tuple[int, ...]:
+        """How often a verdict was given in each episode."""
+        return tuple(self.counts[key][verdict] for key in sorted(self.counts))
+
+
+# ------------------------------------------------------------------------------------------------------ what is shared
+
+
+def terms_of(
+    adversary: Adversary, world: Any, name: str | None, horizon: int | None, seed: int, episodes: int
+) -> Terms:
+    """What a result in this world rests on."""
+    return Terms(
+        agent=name or name_of(adversary.agent),
+        env=world.spec.id,
+        env_options=dict(world.spec.options),
+        engine=dict(getattr(world, "engine", {})),
+        radius=adversary.radius,
+        p=adversary.p,
+        bound=adversary.prover.name,
+        arithmetic=adversary.prover.arithmetic,
+        valid_range=valid_range(adversary.agent),
+        rule=adversary.rule,
+        horizon=horizon,
+        seed=seed,
+        episodes=episodes,
+    )
+
+
+@contextmanager
+def opened(
+    agent: Agent, env: EnvSpec | VecEnv | str, episodes: int, seed: int, num_envs: int, horizon: int | None
+) -> Iterator[VecEnv]:
+    """The world of an evaluation with this seed; closed in the end if it is ours."""
+    for field, value, least in (("episodes", episodes, 1), ("seed", seed, 0), ("num_envs", num_envs, 1)):
+        check_whole(field, value, least)
+    if horizon is not None:
+        check_whole("horizon", horizon, 1)
+        num_envs = episodes
+    ours = isinstance(env, EnvSpec | str)
+    world = make_env(spec_of(env), min(num_envs, episodes), streams(seed)[0]) if isinstance(env, EnvSpec | str) else env
+    try:
+        check_spaces(agent, world)
+        yield world if horizon is None else FirstSteps(world, horizon, episodes)
+    finally:
+        if ours:
+            world.close()
+
+
+class FirstSteps:
+    """A vector env whose first episodes are cut after `horizon` steps; what comes later is nobody's business."""
+
+    def __init__(self, env: VecEnv, horizon: int, episodes: int) -> None:
+        if env.num_envs < episodes:
+            raise BadInput(f"horizon needs one env for each episode: {episodes} episodes, {env.num_envs} envs")
+        self.env, self.horizon, self.clock = env, horizon, 0
+        self.spec, self.num_envs, self.engine = env.spec, env.num_envs, env.engine
+        self.observation_shape, self.actions = env.observation_shape, env.actions
+
+    @property
+    def steps(self) -> int:
+        """Real steps so far, summed over the envs."""
+        return self.env.steps
+
+    def reset(self) -> Tensor:
+        """The first observations (N, *obs)."""
+        return self.env.reset()
+
+    def step(self, action: Tensor) -> Step:
+        """Act in every env; the step number `horizon` ends all that still run."""
+        self.clock += 1
+        step = self.env.step(action)
+        if self.clock < self.horizon:
+            return step
+        return replace(step, truncated=step.truncated | (step.real & ~step.terminated))
+
+    def close(self) -> None:
+        """Free the simulators."""
+        self.env.close()

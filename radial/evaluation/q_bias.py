@@ -1,0 +1,160 @@
+"""Predicted minus realised action values along greedy episodes: how far a Q-network promises too much.
+
+Training, and what an attack would change, are not here.
+"""
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from radial.core.data import Agent, BadInput, Discrete, EnvSpec, Step, VecEnv
+from radial.envs.make import make_env
+from radial.evaluation import statistics
+from radial.evaluation.episodes import Progress, View, check_spaces, check_whole, name_of, play, spec_of, streams
+
+
+@dataclass(frozen=True)
+class QBias:
+    """What an agent expected at every step of some episodes, and what came.
+
+    predicted  Q(s, a) of the action taken
+    realised   Σ_k γ^k r_{t+k} to the end of the episode, r as in training: Atari's is clipped to ±1
+    """
+
+    agent: str
+    env: str  # its id
+    engine: Mapping[str, str]
+    discount: float
+    seed: int
+    predicted: tuple[tuple[float, ...], ...]  # of each episode
+    realised: tuple[tuple[float, ...], ...]
+    returns: tuple[float, ...]
+    wall_seconds: float
+
+    @property
+    def errors(self) -> tuple[tuple[float, ...], ...]:
+        """Predicted minus realised, of each step of each episode."""
+        pairs = zip(self.predicted, self.realised, strict=True)
+        return tuple(tuple(p - r for p, r in zip(*pair, strict=True)) for pair in pairs)
+
+    @property
+    def means(self) -> tuple[float, ...]:
+        """The mean error of each episode."""
+        return tuple(statistics.mean(errors) for errors in self.errors)
+
+    @property
+    def mean(self) -> float:
+        """Over episodes."""
+        return statistics.mean(self.means)
+
+    @property
+    def sem(self) -> float:
+        """Its standard error."""
+        return statistics.sem(self.means)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; of the curves only that of the first episode, to six digits."""
+        return {
+            "metric": "q-bias", "agent": self.agent, "env": self.env, "engine": dict(self.engine),
+            "discount": self.discount, "seed": self.seed, "episodes": len(self.returns),
+            "errors": list(self.means), "mean": self.mean, "sem": self.sem, "returns": list(self.returns),
+            "lengths": [len(curve) for curve in self.predicted],
+            "predicted": [_short(value) for value in self.predicted[0]],
+            "realised": [_short(value) for value in self.realised[0]], "wall_seconds": self.wall_seconds,
+        }  # fmt: skip
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.6g}")
+
+
+def q_bias(
+    agent: Agent,
+    env: EnvSpec | str,
+    episodes: int = 5,
+    seed: int = 0,
+    *,
+    discount: float = 0.99,
+    name: str | None = None,
+    progress: Progress | None = None,
+) -> QBias:
+    """Play greedily, undisturbed, one env for each episode, and compare Q(s, a) with what followed.
+
+    An episode that a time limit cuts ends there for the realised value as well, as in the authors' figure.
+    """
+    check_whole("episodes", episodes, 1)
+    if not 0 <= discount <= 1:
+        raise BadInput(f"discount must lie in [0, 1], got {discount!r}")
+    begun, spec = time.perf_counter(), spec_of(env)
+    expected: list[Tensor] = []
+
+    @torch.no_grad()
+    def choose(view: View) -> Tensor:
+        x = agent.prepare(view.obs)
+        action = agent.act(x)
+        expected.append(agent.scores(x).gather(1, action.unsqueeze(1)).squeeze(1).double().cpu())
+        return action
+
+    world = make_env(spec, episodes, streams(seed)[0])
+    try:
+        check_spaces(agent, world)
+        if not isinstance(world.actions, Discrete):
+            raise BadInput(f"q_bias needs an env with discrete actions, those of {spec} are continuous")
+        recorded = Recorded(world)
+        played = play(recorded, choose, episodes, progress=progress)
+    finally:
+        world.close()
+    predicted, reward = torch.stack(expected), torch.stack(recorded.rewards)  # (T, N)
+    curves = [realised(reward[:length, i], discount) for i, length in enumerate(played.lengths)]
+    return QBias(
+        agent=name or name_of(agent),
+        env=spec.id,
+        engine=dict(world.engine),
+        discount=discount,
+        seed=seed,
+        predicted=tuple(tuple(predicted[:length, i].tolist()) for i, length in enumerate(played.lengths)),
+        realised=tuple(tuple(curve.tolist()) for curve in curves),
+        returns=played.returns,
+        wall_seconds=time.perf_counter() - begun,
+    )
+
+
+def realised(reward: Tensor, discount: float) -> Tensor:
+    """G_t = r_t + γ·G_{t+1} of one episode's rewards (T,), with G_T = 0; (T,)."""
+    found, total = [], 0.0
+    for value in reversed(reward.tolist()):
+        total = value + discount * total
+        found.append(total)
+    return torch.tensor(found[::-1], dtype=torch.float64)
+
+
+class Recorded:
+    """A vector env that remembers every reward it gave."""
+
+    def __init__(self, env: VecEnv) -> None:
+        self.env, self.rewards = env, list[Tensor]()
+        self.spec, self.num_envs, self.engine = env.spec, env.num_envs, env.engine
+        self.observation_shape, self.actions = env.observation_shape, env.actions
+
+    @property
+    def steps(self) -> int:
+        """Real steps so far, summed over the envs."""
+        return self.env.steps
+
+    def reset(self) -> Tensor:
+        """The first observations (N, *obs)."""
+        return self.env.reset()
+
+    def step(self, action: Tensor) -> Step:
+        """Act in every env, and remember what was learned from, (N,)."""
+        step = self.env.step(action)
+        self.rewards.append(step.reward.double().cpu())
+        return step
+
+    def close(self) -> None:
+        """Free the simulators."""
+        self.env.close()

@@ -1,0 +1,399 @@
+"""The absolute worst case, AWC: the least return over all sequences of actions that an adversary can force.
+
+What can be forced in one state is in `possible`; how an env is copied in `envs.cloning`.
+"""
+
+import hashlib
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from radial.bounds.methods import BoundMethod
+from radial.core.data import Agent, BadInput, EnvSpec
+from radial.envs.checks import EnvFault
+from radial.envs.make import env_seeds
+from radial.evaluation import statistics
+from radial.evaluation.audit import warn_of_pixels
+from radial.evaluation.certificates import Terms, terms_of
+from radial.evaluation.episodes import Progress, check_spaces, check_whole, spec_of, streams
+from radial.evaluation.possible import Adversary, Rule, adversary_of
+
+if TYPE_CHECKING:
+    from radial.envs.cloning import Cloneable
+
+# The least reward of one step, where it is known: (suite, id).
+REWARD_LOW = {
+    ("classic", "CartPole-v1"): 1.0,
+    ("classic", "Acrobot-v1"): -1.0,
+    ("atari", "Freeway"): 0.0,  # it pays for a crossing and for nothing else
+}
+
+Key = tuple[bytes, int]  # a state and how many steps lie behind it
+
+
+@dataclass(frozen=True)
+class Start:
+    """What is known of the worst case from one first state.
+
+    lower     no sequence of possible actions returns less; −inf: nothing is proven
+    upper     `path` returns this much, so the worst case is no better
+    greedy    the return of the greedy worst case (GWC) from here
+    expanded  states whose possible actions were bounded
+    path      possible actions from the first state on
+    """
+
+    lower: float
+    upper: float
+    greedy: float
+    expanded: int
+    path: tuple[int, ...]
+
+    @property
+    def exact(self) -> bool:
+        """Whether the search is complete, so that lower = upper = AWC."""
+        return self.lower == self.upper
+
+
+@dataclass(frozen=True)
+class AbsoluteWorstCase:
+    """AWC of one or more first states; where the budget ended the search, an interval that holds it."""
+
+    terms: Terms
+    budget: int  # states per start
+    reward_low: float | None
+    starts: tuple[Start, ...]
+    wall_seconds: float
+
+    @property
+    def lower(self) -> float:
+        """Mean over the starts of what is proven."""
+        return sum(start.lower for start in self.starts) / len(self.starts)
+
+    @property
+    def upper(self) -> float:
+        """Mean over the starts of what is attained."""
+        return statistics.mean([start.upper for start in self.starts])
+
+    @property
+    def greedy(self) -> float:
+        """Mean over the starts of the greedy worst case."""
+        return statistics.mean([start.greedy for start in self.starts])
+
+    @property
+    def exact(self) -> bool:
+        """Whether every search is complete."""
+        return all(start.exact for start in self.starts)
+
+    @property
+    def expanded(self) -> int:
+        """States bounded in all."""
+        return sum(start.expanded for start in self.starts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values that `json` can write; a lower end of −inf is null."""
+        starts = [
+            {
+                "lower": _finite(start.lower), "upper": start.upper, "greedy": start.greedy, "exact": start.exact,
+                "expanded": start.expanded, "path": list(start.path),
+            }
+            for start in self.starts
+        ]  # fmt: skip
+        return {
+            "metric": "awc", **self.terms.to_json(), "budget": self.budget, "reward_low": self.reward_low,
+            "lower": _finite(self.lower), "upper": self.upper, "exact": self.exact, "greedy": self.greedy,
+            "expanded": self.expanded, "starts": starts, "says": str(self), "wall_seconds": self.wall_seconds,
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        where = f"at {self.terms.radius:g} ({self.terms.bound}, {self.expanded} states)"
+        if self.exact:
+            return f"AWC {self.upper:.1f}, exact, {where}"
+        unfinished = sum(not start.exact for start in self.starts)
+        proven = "nothing" if math.isinf(self.lower) else f"{self.lower:.1f}"
+        return (
+            f"AWC ≤ {self.upper:.1f}, proven ≥ {proven}, {where}: the budget of {self.budget} states ended "
+            f"{unfinished} of {len(self.starts)} searches"
+        )
+
+
+def awc(
+    agent: Agent,
+    env: "EnvSpec | str | Cloneable",
+    radius: float,
+    bound: BoundMethod | str = "ibp",
+    episodes: int = 1,
+    seed: int = 0,
+    *,
+    horizon: int | None = None,
+    budget: int = 100_000,
+    reward_low: float | None = None,
+    p: float = math.inf,
+    rule: Rule = "bounds",
+    name: str | None = None,
+    progress: Progress | None = None,
+) -> AbsoluteWorstCase:
+    """Absolute worst-case reward, Algorithm 2 of the RADIAL paper, from the first states of `episodes` episodes.
+
+    A lower bound of the return under every adversary in the ball, if the env is deterministic after its reset.
+
+    env         an id or a spec that can be cloned, or a Cloneable (left open; one episode)
+    episodes    how many first states: those of `evaluate` and `gwc` with this seed and an env for each episode
+    horizon     count only the first steps of an episode; needed where an env has no time limit
+    budget      states to bound per start. When it ends, what is proven and what is attained differ, and both are told.
+                The first path, which is the greedy worst case, is always played to its end
+    reward_low  no step pays less: allows to prove something about what was not explored, and to skip what cannot be
+                worse than what was found. None: known for CartPole, Acrobot and Freeway
+    """
+    adversary = adversary_of(agent, radius, p, bound, rule)
+    warn_of_pixels(agent, radius)
+    check_limits(episodes, seed, horizon, budget, reward_low)
+    begun, starts = time.perf_counter(), []
+    ours = isinstance(env, EnvSpec | str)
+    if not ours and episodes != 1:
+        raise BadInput(f"episodes must be 1 with an env of your own, got {episodes}")
+    for number in range(episodes):
+        world = _clone(env, number, episodes, seed) if isinstance(env, EnvSpec | str) else env
+        try:
+            check_spaces(agent, world)
+            terms = terms_of(adversary, world, name, horizon, seed, episodes)
+            if reward_low is None:
+                reward_low = REWARD_LOW.get((world.spec.suite, world.spec.id))
+            starts.append(_Search(adversary, world, limit_of(world, horizon), budget, reward_low).run())
+        finally:
+            if ours:
+                world.close()
+        if progress is not None:
+            progress(number + 1)
+    return AbsoluteWorstCase(terms, budget, reward_low, tuple(starts), time.perf_counter() - begun)
+
+
+def check_limits(episodes: int, seed: int, horizon: int | None, budget: int, reward_low: float | None) -> None:
+    """Refuse limits that cannot be meant."""
+    check_whole("episodes", episodes, 1)
+    check_whole("seed", seed, 0)
+    check_whole("budget", budget, 1)
+    if horizon is not None:
+        check_whole("horizon", horizon, 1)
+    if reward_low is not None and not math.isfinite(reward_low):
+        raise BadInput(f"reward_low must be a finite number or None, got {reward_low!r}")
+
+
+def limit_of(env: "Cloneable", horizon: int | None) -> int:
+    """After how many steps an episode is over in any case."""
+    limits = [limit for limit in (horizon, env.horizon) if limit is not None]
+    if not limits:
+        raise BadInput(f"horizon must be given: episodes of {env.spec} may never end, and AWC looks at all of them")
+    return min(limits)
+
+
+def _clone(env: EnvSpec | str, number: int, episodes: int, seed: int) -> "Cloneable":
+    from radial.envs.cloning import make_cloneable
+
+    return make_cloneable(spec_of(env), env_seeds(streams(seed)[0], episodes)[number])
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+# ----------------------------------------------------------------------------------------------------------- the search
+
+
+class Known(NamedTuple):
+    """What is known of the return from a state on: at least `lower`, and just that if `best` tells how."""
+
+    lower: float
+    best: tuple[int, Key | None] | None  # the worst action, and the state it leads to (None: the end)
+
+
+@dataclass(eq=False, slots=True)
+class Edge:
+    """A possible action that was taken: what it paid and where it led."""
+
+    action: int
+    reward: float
+    key: Key | None  # None: the episode is over
+    state: Any = None
+
+
+@dataclass(eq=False, slots=True)
+class Node:
+    """A state on the path that is being explored.
+
+    total  the return on the way here        edges  its possible actions, worst nominal score first; None: not taken yet
+    at     the edge that is being explored, or comes next
+    lower  the least that the finished edges can return        exact  the least that they do return, by `best`
+    """
+
+    key: Key
+    state: Any
+    total: float
+    edges: list[Edge] | None = None
+    at: int = 0
+    lower: float = math.inf
+    exact: float = math.inf
+    best: tuple[int, Key | None] | None = None
+
+    def finish(self, value: float, exact: bool) -> None:
+        """The edge at hand returns at least `value` from here on, or just that."""
+        assert self.edges is not None
+        edge = self.edges[self.at]
+        self.lower = min(self.lower, value)
+        if exact and value < self.exact:
+            self.exact, self.best = value, (edge.action, edge.key)
+        self.at += 1
+
+    def known(self, before: float) -> Known:
+        """What is known once every edge is finished; `before` was known already."""
+        exact = self.exact <= self.lower
+        return Known(self.lower if exact else max(self.lower, before), self.best if exact else None)
+
+
+@dataclass(eq=False)
+class _Search:
+    """Depth-first, without recursion, every state once.
+
+    The least return from a state on is remembered. A branch that cannot return less than the worst found so far is
+    skipped; what it can return at least is remembered in place of what it does.
+    """
+
+    adversary: Adversary
+    env: "Cloneable"
+    limit: int
+    budget: int
+    reward_low: float | None
+    upper: float = math.inf
+    path: tuple[int, ...] = ()
+    greedy: float = math.inf
+    expanded: int = 0
+    known: dict[Key, Known] = field(default_factory=dict)
+    possible: dict[Key, list[int]] = field(default_factory=dict)
+    stack: list[Node] = field(default_factory=list)
+
+    def run(self) -> Start:
+        obs = self.env.reset()
+        root = Node(self._key(0), self.env.save(), 0.0)
+        self._bound([root.key], [obs])
+        self.stack.append(root)
+        lower = self._explore()
+        self._replay(root.state)
+        return Start(lower, self.upper, self.greedy, self.expanded, self.path)
+
+    def _explore(self) -> float:
+        """Until everything is explored or the budget ends; the least return that is proven."""
+        while True:
+            node = self.stack[-1]
+            if node.edges is None:
+                if self.expanded >= self.budget and self.upper < math.inf:
+                    return min(self._proven(), self.upper)
+                self._open(node)
+            elif node.at < len(node.edges):
+                self._follow(node, node.edges[node.at])
+            else:
+                self.stack.pop()
+                if not self.stack:
+                    return self.upper  # whatever was skipped returns no less
+                self.known[node.key] = found = node.known(self._floor(node.key))
+                self._finish(self.stack[-1], found.lower, found.best is not None)
+
+    def _finish(self, node: Node, value: float, exact: bool) -> None:
+        assert node.edges is not None
+        node.finish(node.edges[node.at].reward + value, exact)
+
+    def _follow(self, node: Node, edge: Edge) -> None:
+        """Explore an edge, or see that there is nothing to explore."""
+        total = node.total + edge.reward
+        if edge.key is None:
+            self._attained(total, None)
+            return self._finish(node, 0.0, exact=True)
+        found = self.known.get(edge.key)
+        if found is not None and found.best is not None:
+            self._attained(total + found.lower, edge.key)
+            return self._finish(node, found.lower, exact=True)
+        floor = self._floor(edge.key)
+        if total + floor >= self.upper:
+            return self._finish(node, floor, exact=False)
+        self.stack.append(Node(edge.key, edge.state, total))
+        edge.state = None
+        return None
+
+    def _open(self, node: Node) -> None:
+        """Take every possible action of a state once, and bound the states that need it."""
+        node.edges = []
+        fresh: dict[Key, Tensor] = {}
+        for action in self.possible[node.key]:
+            self.env.restore(node.state)
+            obs, reward, terminated, truncated = self.env.step(action)
+            self._check(reward)
+            depth = node.key[1] + 1
+            if terminated or truncated or depth >= self.limit:
+                node.edges.append(Edge(action, reward, None))
+                continue
+            key = self._key(depth)
+            node.edges.append(Edge(action, reward, key, self.env.save()))
+            if key not in self.possible and node.total + reward + self._floor(key) < self.upper:
+                fresh[key] = obs
+        node.state = node.state if node is self.stack[0] else None
+        self._bound(list(fresh), list(fresh.values()))
+
+    def _bound(self, keys: Sequence[Key], observations: Sequence[Tensor]) -> None:
+        if not keys:
+            return
+        order, possible = self.adversary.options(torch.stack(list(observations)))
+        for key, actions, yes in zip(keys, order.tolist(), possible.tolist(), strict=True):
+            self.possible[key] = [action for action, allowed in zip(actions, yes, strict=True) if allowed]
+        self.expanded += len(keys)
+
+    def _floor(self, key: Key) -> float:
+        """What is returned at least from a state on, explored or not."""
+        found = self.known.get(key)
+        if found is not None:
+            return found.lower
+        if self.reward_low is None:
+            return -math.inf
+        return self.reward_low + (self.limit - key[1] - 1) * min(self.reward_low, 0.0)
+
+    def _proven(self) -> float:
+        """What is returned at least from the first state on, in the middle of a search."""
+        value = self._floor(self.stack[-1].key)
+        for node in reversed(self.stack[:-1]):
+            assert node.edges is not None
+            rest = [e.reward + (0.0 if e.key is None else self._floor(e.key)) for e in node.edges[node.at + 1 :]]
+            value = min(node.lower, node.edges[node.at].reward + value, *rest)
+        return value
+
+    def _attained(self, total: float, key: Key | None) -> None:
+        """A path was found: the actions on the stack, then from `key` on the worst ones that are known."""
+        if math.isinf(self.greedy):
+            self.greedy = total
+        if total >= self.upper:
+            return
+        path = [node.edges[node.at].action for node in self.stack if node.edges is not None]
+        while key is not None:
+            best = self.known[key].best
+            assert best is not None
+            path.append(best[0])
+            key = best[1]
+        self.upper, self.path = total, tuple(path)
+
+    def _replay(self, state: Any) -> None:
+        """Play the worst path once more: a copy of an env that plays otherwise than the env proves nothing."""
+        self.env.restore(state)
+        total = math.fsum(self.env.step(action)[1] for action in self.path)
+        if not math.isclose(total, self.upper, rel_tol=1e-9, abs_tol=1e-9):
+            raise EnvFault(f"{self.env.spec} does not repeat itself: the worst path gave {self.upper}, then {total}")
+
+    def _key(self, depth: int) -> Key:
+        mark = self.env.fingerprint()
+        return (mark if len(mark) <= 32 else hashlib.blake2b(mark, digest_size=32).digest()), depth
+
+    def _check(self, reward: float) -> None:
+        if not math.isfinite(reward):
+            raise EnvFault(f"{self.env.spec} gave the reward {reward}")
+        if self.reward_low is not None and reward < self.reward_low:
+            raise BadInput(f"reward_low must be ≤ every reward: it is {self.reward_low:g}, a step paid {reward:g}")

@@ -1,0 +1,294 @@
+"""The absolute worst case against enumeration, and what is said when the search does not end."""
+
+import json
+import math
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from radial.agents.q_agent import QAgent
+from radial.attacks.gradient import MAD, PGD, RandomNoise
+from radial.core.ball import Ball
+from radial.core.data import BadInput, EnvSpec
+from radial.envs.checks import EnvFault
+from radial.envs.cloning import make_cloneable
+from radial.envs.make import env_seeds
+from radial.evaluation.audit import ball_of
+from radial.evaluation.certificates import gwc
+from radial.evaluation.episodes import evaluate, streams
+from radial.evaluation.possible import adversary_of
+from radial.evaluation.tables_test import (
+    AsVector,
+    LinearAgent,
+    TableWorld,
+    enumerated,
+    exact_linear,
+    opposed,
+    random_table,
+)
+from radial.evaluation.worst_case import AbsoluteWorstCase, awc
+
+CARTPOLE = EnvSpec("classic", "CartPole-v1")
+LOW = -5.0  # what a step in a random table pays at least
+
+
+def search(world: TableWorld, radius: float, **settings: Any) -> AbsoluteWorstCase:
+    return awc(opposed(), world, radius, exact_linear, **settings)
+
+
+def bandit(*returns: float) -> TableWorld:
+    """Both actions possible in a first state at radius 1; they end the episode."""
+    return TableWorld([(0.0, {action: (None, paid) for action, paid in enumerate(returns)})])
+
+
+# --------------------------------------------------------------------------------------------------- small worlds
+
+
+def test_by_hand() -> None:
+    """The greedy worst case takes the action the agent likes least, 1, into the better half of this world."""
+    world = TableWorld([
+        (0.1, {0: (1, 0.0), 1: (2, 0.0)}),
+        (0.5, {0: (None, -4.0), 1: (None, 9.0)}),
+        (0.5, {0: (None, 3.0), 1: (None, -9.0)}),
+    ])  # fmt: skip
+    found = search(world, 0.2)
+    assert (found.lower, found.upper, found.exact, found.greedy) == (-4.0, -4.0, True, 3.0)
+    assert found.starts[0].path == (0, 0)  # −9 stands behind an action that cannot be forced
+    assert str(found).startswith("AWC -4.0, exact, at 0.2 (exact_linear, 3 states)")
+    assert search(world, 0.6).upper == -9.0
+    assert search(world, 0.0).upper == -4.0  # undisturbed
+
+
+@pytest.mark.parametrize("reward_low", [None, LOW])
+@pytest.mark.parametrize("seed", range(30))
+def test_it_is_the_least_of_all_sequences(seed: int, reward_low: float | None) -> None:
+    for radius in (0.0, 0.3, 0.6, 1.0):
+        world = random_table(seed)
+        found = search(world, radius, reward_low=reward_low)
+        assert found.exact
+        assert found.lower == found.upper == enumerated(world, radius)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_horizon_cuts_what_is_counted(seed: int) -> None:
+    for horizon in (1, 2, 4):
+        found = search(random_table(seed), 0.6, horizon=horizon, reward_low=LOW)
+        assert found.upper == enumerated(random_table(seed), 0.6, horizon)
+        assert len(found.starts[0].path) <= horizon
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_it_is_below_gwc_and_below_every_attack(seed: int) -> None:
+    world = random_table(seed)
+    found = search(world, 0.4)
+    greedy = gwc(opposed(), AsVector(world), 0.4, exact_linear, episodes=1)
+    assert found.greedy == greedy.mean
+    assert found.upper <= greedy.mean
+    for attack in (None, PGD(), MAD(), RandomNoise()):
+        attacked = evaluate(opposed(), AsVector(world), attack, 0.4, episodes=2)
+        assert found.upper <= min(attacked.returns)
+
+
+def diamonds(count: int) -> TableWorld:
+    """Diamonds in a row, each with two ways around it that meet again: 2ⁿ paths through 3n + 1 states."""
+    rows: list[Any] = []
+    for number in range(count):
+        top = 3 * number
+        rows.append((0.0, {0: (top + 1, 1.0), 1: (top + 2, 2.0)}))
+        rows += [(0.0, {0: (top + 3, 1.0), 1: (top + 3, 0.0)})] * 2
+    return TableWorld([*rows, (0.0, {0: (None, 1.0), 1: (None, 1.0)})])
+
+
+def test_a_state_that_is_reached_twice_is_explored_once() -> None:
+    """40 diamonds have 10¹² paths."""
+    world = diamonds(40)
+    found = search(world, 1.0)
+    assert (found.upper, found.exact) == (41.0, True)  # 1 + 0 around each diamond, then 1
+    assert found.expanded == 121
+    assert world.steps_taken == 2 * 121 + 81  # every action of every state, and the replay of the worst path
+
+
+def test_what_cannot_be_worse_is_skipped() -> None:
+    """Every step pays 1, and one path ends after two: none of three steps and more need be looked at."""
+    rows: list[Any] = [(0.0, {0: (i + 1, 1.0), 1: (i + 1, 1.0)}) for i in range(50)]
+    rows[1] = (0.0, {0: (None, 1.0), 1: (2, 1.0)})
+    world = TableWorld([*rows, (0.0, {0: (None, 1.0), 1: (None, 1.0)})])
+    assert search(world, 1.0).expanded == 51
+    pruned = search(world, 1.0, reward_low=1.0)
+    assert (pruned.upper, pruned.exact) == (2.0, True)
+    assert pruned.expanded < 5
+
+
+@pytest.mark.parametrize("reward_low", [-5.0, -50.0])
+@pytest.mark.parametrize("seed", range(20))
+def test_states_skipped_on_one_way_are_looked_at_on_a_worse_one(seed: int, reward_low: float) -> None:
+    """Skipping remembers lower ends in place of values, and must not spoil what is found on other ways."""
+    world = random_table(seed, layers=8, width=2)
+    assert search(world, 1.0, reward_low=reward_low).upper == enumerated(world, 1.0)
+
+
+def test_long_episodes_need_no_recursion() -> None:
+    rows: list[Any] = [(1.0, {0: (i + 1, 1.0), 1: (None, 0.0)}) for i in range(1500)]
+    found = search(TableWorld([*rows, (1.0, {0: (None, 1.0), 1: (None, 0.0)})], horizon=10_000), 0.1)
+    assert (found.upper, found.exact, found.expanded) == (1501.0, True, 1501)
+
+
+# ------------------------------------------------------------------------------------------------------- the budget
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whenever_the_budget_ends_the_worst_case_is_in_between(seed: int) -> None:
+    truth = enumerated(random_table(seed, layers=8), 0.7)
+    lower, upper = -math.inf, math.inf
+    for budget in (1, 3, 6, 9, 12, 15, 18, 100):
+        found = search(random_table(seed, layers=8), 0.7, budget=budget, reward_low=LOW)
+        assert found.lower <= truth <= found.upper <= found.greedy
+        assert found.exact == (found.lower == found.upper)
+        assert lower <= found.lower  # more budget, nearer from either side
+        assert found.upper <= upper
+        lower, upper = found.lower, found.upper
+    assert found.exact
+
+
+def test_without_a_least_reward_nothing_is_proven_of_what_was_not_seen() -> None:
+    found = search(diamonds(5), 1.0, budget=1)
+    assert (found.lower, found.upper, found.exact) == (-math.inf, 10.0, False)
+    assert found.greedy == 11.0  # the first path is played to its end; around the last diamond a known way was cheaper
+    assert "proven ≥ nothing" in str(found)
+    assert "the budget of 1 states ended 1 of 1 searches" in str(found)
+    facts = json.loads(json.dumps(found.to_json(), allow_nan=False))
+    assert facts["lower"] is None
+    assert facts["starts"][0]["path"] == list(found.starts[0].path)
+
+
+def test_a_least_reward_that_is_not_the_least_is_refused() -> None:
+    with pytest.raises(BadInput, match="reward_low must be ≤ every reward: it is 2, a step paid 1"):
+        search(diamonds(2), 1.0, reward_low=2.0)
+
+
+# --------------------------------------------------------------------------------------------------------- CartPole
+
+
+def balancer() -> LinearAgent:
+    """Pushes to the side the pole leans and falls to."""
+    return LinearAgent([[0.0, 0.0, -1.0, -0.5], [0.0, 0.0, 1.0, 0.5]])
+
+
+def every_sequence(agent: Any, radius: float, bound: Any, horizon: int, seed: int) -> float:
+    """The least return in CartPole over all sequences of possible actions."""
+    adversary = adversary_of(agent, radius, math.inf, bound, "bounds")
+    env = make_cloneable(CARTPOLE, seed)
+
+    def least(state: Any, obs: Tensor, depth: int) -> float:
+        order, yes = adversary.options(obs.unsqueeze(0))
+        returns = []
+        for action in order[yes].tolist():
+            env.restore(state)
+            after, reward, terminated, truncated = env.step(action)
+            over = terminated or truncated or depth + 1 == horizon
+            returns.append(reward + (0.0 if over else least(env.save(), after, depth + 1)))
+        return min(returns)
+
+    first = env.reset()
+    found = least(env.save(), first, 0)
+    env.close()
+    return found
+
+
+def test_cartpole_by_enumeration() -> None:
+    """In eleven steps an adversary with ε = 0.9 can make the pole fall, and one with ε = 0.02 cannot."""
+    start = env_seeds(streams(0)[0], 1)[0]
+    for radius in (0.02, 0.9):
+        found = awc(balancer(), CARTPOLE, radius, exact_linear, horizon=11)
+        assert found.exact
+        assert found.upper == every_sequence(balancer(), radius, exact_linear, 11, start)
+        assert found.reward_low == 1.0  # known, so that a lower end is proven even with a small budget
+    assert found.upper < 11
+    small = awc(balancer(), CARTPOLE, 0.9, exact_linear, horizon=11, budget=2)
+    assert 1.0 <= small.lower <= found.upper <= small.upper
+
+
+def test_cartpole_with_a_network_and_sound_bounds() -> None:
+    agent = QAgent((4,), 2, (8,))
+    agent.initialize(torch.Generator().manual_seed(0))
+    start = env_seeds(streams(1)[0], 1)[0]
+    assert awc(agent, CARTPOLE, 0.2, seed=1, horizon=4).upper == every_sequence(agent, 0.2, "ibp", 4, start)
+
+
+def test_cartpole_from_the_starts_of_an_evaluation() -> None:
+    agent = balancer()
+    worst = awc(agent, "CartPole-v1", 0.05, exact_linear, episodes=3, seed=7, horizon=30, budget=300, name="mine")
+    greedy = gwc(agent, "CartPole-v1", 0.05, exact_linear, episodes=3, seed=7, horizon=30)
+    assert tuple(start.greedy for start in worst.starts) == greedy.returns
+    short = EnvSpec("classic", "CartPole-v1", {"max_episode_steps": 30})
+    for attack in (None, PGD()):
+        attacked = evaluate(agent, short, attack, 0.05, episodes=3, seed=7)
+        for start, reached in zip(worst.starts, attacked.returns, strict=True):
+            assert start.lower <= reached
+            assert start.upper <= reached or not start.exact
+    assert worst.expanded == sum(start.expanded for start in worst.starts)
+    facts = json.loads(json.dumps(worst.to_json(), allow_nan=False))
+    assert (facts["metric"], facts["agent"], facts["horizon"], facts["exact"]) == ("awc", "mine", 30, worst.exact)
+    assert (facts["bound"], facts["arithmetic"]) == ("exact_linear", "as given")
+
+
+def test_the_worst_path_is_made_of_actions_that_some_perturbation_may_bring_about() -> None:
+    """Where the bound is exact, every action of the path can be had by showing a point of the ball."""
+    world = random_table(4)
+    path = search(world, 0.5).starts[0].path
+    world.reset()
+    for action in path:
+        ball = ball_of(opposed(), world.obs().unsqueeze(0), 0.5, math.inf)
+        assert isinstance(ball, Ball)
+        corners = torch.cat([ball.box().lower, ball.box().upper])
+        assert action in opposed().act(corners).tolist()
+        world.step(action)
+
+
+# -------------------------------------------------------------------------------------------------------- bad input
+
+
+def test_an_endless_world_needs_a_horizon() -> None:
+    loop = TableWorld([(0.0, {0: (0, 1.0), 1: (0, 2.0)})], horizon=None)
+    with pytest.raises(BadInput, match="horizon must be given: episodes of test/Table may never end"):
+        search(loop, 1.0)
+    assert search(loop, 1.0, horizon=30).upper == 30.0
+
+
+def test_a_world_that_does_not_repeat_itself_is_found_out() -> None:
+    class Forgetful(TableWorld):
+        def step(self, action: int) -> tuple[Tensor, float, bool, bool]:
+            obs, reward, terminated, truncated = super().step(action)
+            return obs, reward + self.steps_taken, terminated, truncated
+
+    with pytest.raises(EnvFault, match="test/Table does not repeat itself"):
+        search(Forgetful([(0.0, {0: (None, 0.0), 1: (None, 0.0)})]), 1.0)
+
+
+def test_rewards_are_numbers() -> None:
+    with pytest.raises(EnvFault, match="gave the reward nan"):
+        search(bandit(1.0, math.nan), 1.0)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"budget": 0}, "budget must be a whole number ≥ 1, got 0"),
+        ({"horizon": 0}, "horizon must be a whole number ≥ 1, got 0"),
+        ({"episodes": 2}, "episodes must be 1 with an env of your own, got 2"),
+        ({"reward_low": math.inf}, "reward_low must be a finite number or None, got inf"),
+        ({"seed": -1}, "seed must be a whole number ≥ 0"),
+        ({"p": 7}, "p must be 1, 2 or inf"),
+    ],
+)
+def test_bad_input(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(BadInput, match=message):
+        search(bandit(0.0, 1.0), 0.1, **settings)
+
+
+def test_a_world_of_the_caller_is_left_open() -> None:
+    world = bandit(0.0, 1.0)
+    search(world, 1.0)
+    assert not world.closed

@@ -1,0 +1,60 @@
+"""How objectives enclose a network: by one bound method or a mix of two, over a ball whose radius follows a schedule.
+
+What is done with the bounds is each objective's business.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from radial.bounds.methods import method
+from radial.core.ball import Ball
+from radial.core.data import BadInput, Bounds
+from radial.core.schedules import Schedule
+
+Coefficients = Mapping[str, Tensor]  # schedules at a step, as tensors ()
+
+
+@dataclass(frozen=True)
+class Mix:
+    """share·first + (1 − share)·second: bounds that start tight and end cheap to satisfy (SA-PPO's β is the share)."""
+
+    share: Schedule
+    first: str = "ibp"
+    second: str = "crown-ibp"
+
+    def __post_init__(self) -> None:
+        method(self.first), method(self.second)
+
+
+def check(radius: Schedule, bound: str | Mix) -> None:
+    """Refuse what is no schedule or no bound method."""
+    if not callable(radius):
+        raise BadInput(f"radius must be a schedule such as Constant(0.075), got {radius!r}")
+    if not isinstance(bound, Mix):
+        method(bound)
+
+
+def cheapest(bound: str | Mix, step: int) -> str | Mix:
+    """The same bound at this step, as one method where a mix has come to its end."""
+    share = bound.share(step) if isinstance(bound, Mix) else None
+    if isinstance(bound, Mix) and share in (0.0, 1.0):
+        return bound.first if share else bound.second
+    return bound
+
+
+def schedules(radius: Schedule, bound: str | Mix, step: int) -> dict[str, float]:
+    """ε, and the share of a mix, at a step."""
+    at = {"radius": radius(step)}
+    return at if isinstance(bound, str) else at | {"share": bound.share(step)}
+
+
+def enclose(network: nn.Module, ball: Ball, bound: str | Mix, at: Coefficients, rows: Tensor | None = None) -> Bounds:
+    """Bounds of a network's outputs, or of linear forms of them, by one method or a mix of two."""
+    if isinstance(bound, str):
+        return method(bound)(network, ball, rows)
+    first, second = (method(name)(network, ball, rows) for name in (bound.first, bound.second))
+    share = at["share"]
+    return Bounds(torch.lerp(second.lower, first.lower, share), torch.lerp(second.upper, first.upper, share))
