@@ -48,6 +48,7 @@ class DQNConfig:
     target_every: int = 4_000  # env steps
     exploration: Schedule = Linear(end=0.01, first_step=0, last_step=500_000, start=1.0)
     rate: float = 1.25e-4
+    anneal: bool = False  # the rate falls linearly to 0
     adam_eps: float = 1e-8
     max_grad_norm: float | None = None  # None: do not clip
     discount: float = 0.99
@@ -197,11 +198,8 @@ def learn(config: DQNConfig, learner: QLearner, replay: Replay, step: int, rng: 
     """One update from what is remembered."""
     beta = None if config.prioritised is None else config.prioritised.beta(step)
     sample = replay.sample(config.batch, rng, beta=beta, device=learner.parameters.device)
-    surprise = learner.learn(
-        Transitions(sample.obs, sample.action, sample.reward, sample.next_obs, sample.terminated, sample.weight),
-        step,
-        rng,
-    )
+    data = Transitions(sample.obs, sample.action, sample.reward, sample.next_obs, sample.terminated, sample.weight)
+    surprise = learner.learn(data, step, rng, max(0.0, 1 - step / config.total_steps) if config.anneal else 1.0)
     if config.prioritised is not None:
         replay.update(sample.index, surprise)
 

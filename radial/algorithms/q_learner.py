@@ -122,8 +122,11 @@ class QLearner:
         return sum(step.compile_seconds for step in self._steps.values())
 
     @torch.no_grad()
-    def learn(self, data: Transitions, env_step: int, rng: torch.Generator) -> Tensor:
-        """One update; the absolute temporal differences of the batch (B,)."""
+    def learn(self, data: Transitions, env_step: int, rng: torch.Generator, left: float = 1.0) -> Tensor:
+        """One update; the absolute temporal differences of the batch (B,).
+
+        env_step  where the objective's schedules stand        left  what is left of the learning rate, 0 … 1
+        """
         objective = self.objective.at(env_step)
         if objective not in self._steps:
             losses = _Losses(self.agent, self.student, objective, self.rules)
@@ -133,7 +136,7 @@ class QLearner:
         coefficients = [self.parameters.new_tensor(at[name]) for name in step.coefficients]
         shape = (data.obs.shape[0] if step.draws else 0, step.draws, *data.obs.shape[1:])
         noise = torch.randn(shape, generator=rng, device=data.obs.device)
-        rate = self.parameters.new_tensor(self.rate)
+        rate = self.parameters.new_tensor(self.rate * left)
         self.parameters, *moments, parts, priority = step(
             self.parameters, *self.moments, rate, self.target, *data, noise, *coefficients
         )

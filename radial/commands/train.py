@@ -85,9 +85,12 @@ def _train_one(
     from radial.recipes.zoo import resolve
 
     config = _prepared(recipe, seed, steps, num_envs, device, settings)
-    full = RECIPES()[recipe].config.total_steps
+    known = RECIPES()[recipe]
+    full = known.config.total_steps
     if steps is not None and steps != full:
         say(f"{steps:,} steps instead of {full:,}: the ramps begin and end at the same share of them")
+    if init is None and known.init is not None:
+        say(f"this one starts anew; the paper starts it from a standard agent: --init runs/{known.init}-seed{seed}")
     torch.set_num_threads(threads or 1)
     keep_freed_memory()
     start = None if init is None else resolve(init)
