@@ -4,15 +4,13 @@ All of that is one pure function of tensors, compiled whole: between two steps o
 separate operations would take longer than the simulator.
 """
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
 from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.agents.normalizer import Moments, merge, normalize
-from radial.algorithms.compiled import compiled
+from radial.algorithms.compiled import Lazy
 
 
 class _Sampler(nn.Module):
@@ -33,8 +31,7 @@ class Actor:
         self.agent = agent
         self._sampler = _Sampler(agent)
         self._names = [name for name, _ in agent.named_parameters() if not name.startswith("critic.")]
-        self._function: Callable[..., tuple[Tensor, ...]] | None = None if compile else self._both
-        self.compile_seconds = 0.0
+        self._run = Lazy(self._both, compile)
         self.begin()
 
     def begin(self) -> None:
@@ -62,9 +59,7 @@ class Actor:
     def observe_and_act(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Both at once, as native code."""
         arguments = (obs, noise, *self._moments, *self._weights)
-        if self._function is None:
-            self._function, self.compile_seconds = compiled(self._both, arguments)
-        x, action, *moments = self._function(*arguments)
+        x, action, *moments = self._run(*arguments)
         self._moments = Moments(*moments)
         return x, action
 

@@ -42,3 +42,18 @@ def compiled(function: Function, example: Sequence[Tensor]) -> tuple[Function, f
         native: Function = compile_fx(graph, list(example))  # type: ignore[assignment]
         native(*[tensor.clone() for tensor in example])  # inductor compiles at the first call
     return native, time.perf_counter() - began
+
+
+class Lazy:
+    """A function that is compiled when it is first called; with `compile` false it is called as it is."""
+
+    def __init__(self, function: Function, compile: bool) -> None:
+        self.seconds = 0.0  # spent compiling
+        self._pure = function
+        self._function: Function | None = None if compile else function
+
+    def __call__(self, *arguments: Tensor) -> Any:
+        """What the function returns."""
+        if self._function is None:
+            self._function, self.seconds = compiled(self._pure, arguments)
+        return self._function(*arguments)

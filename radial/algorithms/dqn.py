@@ -18,6 +18,7 @@ from radial.agents.card import described
 from radial.agents.q_agent import QAgent
 from radial.agents.registry import check_fit
 from radial.algorithms.config import encode
+from radial.algorithms.files import require
 from radial.algorithms.q_learner import QLearner, Rules, Transitions
 from radial.algorithms.replay import Prioritised, Replay, check_memory
 from radial.algorithms.replay_disk import check_segments, load_segments, prune_segments, save_segments
@@ -236,6 +237,7 @@ def _save(
 def _verify(segments: Path | None, state: Mapping[str, Any]) -> None:
     """`Corrupt`, unless the replay that a checkpoint names is there."""
     if segments is not None:
+        require(isinstance(state.get("replay"), dict), segments, "belongs to a checkpoint that says nothing of it")
         check_segments(segments, state["replay"])
 
 

@@ -148,22 +148,26 @@ def outcome(folder: Path) -> tuple[bytes, list[dict[str, float]]]:
 def kill_and_resume(tmp_path: Path, kills: int, config: DQNConfig) -> None:
     """A run that is killed again and again ends as one that was left alone: weights, replay, metrics."""
     plain, killed = tmp_path / "plain", tmp_path / "killed"
-    command = [sys.executable, "-c", CHILD, str(killed), json.dumps(encode(config))]
-    began = time.monotonic()
-    subprocess.run([*command[:3], str(plain), command[4]], check=True, capture_output=True, timeout=300)
-    whole = time.monotonic() - began
-    rng, done = random.Random(0), 0
+
+    def command(folder: Path) -> list[str]:
+        return [sys.executable, "-c", CHILD, str(folder), json.dumps(encode(config))]
+
+    subprocess.run(command(plain), check=True, capture_output=True, timeout=300)
+    rng, metrics, done = random.Random(0), killed / "metrics.jsonl", 0
     while done < kills:
-        child = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            child.wait(timeout=whole * rng.uniform(0.5, 1.0))
-        except subprocess.TimeoutExpired:
-            child.kill()
-            child.wait()
-            done += 1
-        else:  # finished before we struck
-            break
-    subprocess.run(command, check=True, capture_output=True, timeout=300)
+        begun = metrics.stat().st_size if metrics.exists() else 0
+        child = subprocess.Popen(command(killed), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        # Imports take longer than the training: wait until it is under way, then strike at a random moment.
+        while child.poll() is None and not (metrics.exists() and metrics.stat().st_size > begun):
+            time.sleep(0.002)
+        time.sleep(rng.uniform(0, 0.1))
+        if child.poll() is not None:
+            break  # it was finished before we struck
+        child.kill()
+        child.wait()
+        done += 1
+    assert done, "the run was never killed"
+    subprocess.run(command(killed), check=True, capture_output=True, timeout=300)
     assert outcome(plain) == outcome(killed)
 
 

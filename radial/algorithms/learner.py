@@ -4,7 +4,7 @@ Forward, bounds, losses, backward and Adam are one function; no number leaves it
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.algorithms.adam import Flat, Moments, adam, start
-from radial.algorithms.compiled import compiled
+from radial.algorithms.compiled import Lazy
 from radial.core.data import Loss
 from radial.losses.policy import value_loss
 from radial.objectives.ppo import Batch, Objective, family
@@ -68,13 +68,7 @@ class _Step:
         self.coefficients = list(objective.coefficients(0))
         self.draws = objective.draws
         self.parts: list[str] = []  # names of what the step reports
-        self.compile_seconds = 0.0
-        self._function: Callable[..., tuple[Tensor, ...]] | None = None if compile else self.pure
-
-    def __call__(self, *arguments: Tensor) -> tuple[Tensor, ...]:
-        if self._function is None:
-            self._function, self.compile_seconds = compiled(self.pure, arguments)
-        return self._function(*arguments)
+        self.run = Lazy(self.pure, compile)
 
     def pure(
         self, parameters: Tensor, first: Tensor, second: Tensor, steps: Tensor, rates: Tensor, *rest: Tensor
@@ -131,7 +125,7 @@ class Learner:
     @property
     def compile_seconds(self) -> float:
         """Time spent compiling so far."""
-        return sum(step.compile_seconds for step in self._steps.values())
+        return sum(step.run.seconds for step in self._steps.values())
 
     def restore(self, moments: Mapping[str, Tensor]) -> None:
         """Go on from saved moments, and from the parameters that the agent has now."""
@@ -158,7 +152,7 @@ class Learner:
                 whole = order[: rows - rows % size]
                 for part in zip(*[column[whole].split(size) for column in data], strict=True):
                     noise = torch.randn(noise_shape, generator=rng, device=data.x.device) if step.draws else none
-                    self.parameters, *moments, parts = step(
+                    self.parameters, *moments, parts = step.run(
                         self.parameters, *self.moments, rates, *part, noise, *coefficients
                     )
                     self.moments = Moments(*moments)

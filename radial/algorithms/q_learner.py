@@ -6,7 +6,7 @@ is not known here.
 
 import copy
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import torch
@@ -15,7 +15,7 @@ from torch.func import functional_call
 
 from radial.agents.q_agent import QAgent
 from radial.algorithms.adam import Flat, Moments, adam, start
-from radial.algorithms.compiled import compiled
+from radial.algorithms.compiled import Lazy
 from radial.objectives.q_learning import TD, Batch, Nets, Objective, QLoss
 
 
@@ -66,13 +66,7 @@ class _Step:
         self.coefficients = list(losses.objective.coefficients(0))
         self.draws = losses.objective.draws
         self.parts: list[str] = []  # names of what the step reports
-        self.compile_seconds = 0.0
-        self._function: Callable[..., tuple[Tensor, ...]] | None = None if compile else self.pure
-
-    def __call__(self, *arguments: Tensor) -> tuple[Tensor, ...]:
-        if self._function is None:
-            self._function, self.compile_seconds = compiled(self.pure, arguments)
-        return self._function(*arguments)
+        self.run = Lazy(self.pure, compile)
 
     def pure(
         self, parameters: Tensor, first: Tensor, second: Tensor, steps: Tensor, rate: Tensor, target: Tensor,
@@ -119,7 +113,7 @@ class QLearner:
     @property
     def compile_seconds(self) -> float:
         """Time spent compiling so far."""
-        return sum(step.compile_seconds for step in self._steps.values())
+        return sum(step.run.seconds for step in self._steps.values())
 
     @torch.no_grad()
     def learn(self, data: Transitions, env_step: int, rng: torch.Generator, left: float = 1.0) -> Tensor:
@@ -137,7 +131,7 @@ class QLearner:
         shape = (data.obs.shape[0] if step.draws else 0, step.draws, *data.obs.shape[1:])
         noise = torch.randn(shape, generator=rng, device=data.obs.device)
         rate = self.parameters.new_tensor(self.rate * left)
-        self.parameters, *moments, parts, priority = step(
+        self.parameters, *moments, parts, priority = step.run(
             self.parameters, *self.moments, rate, self.target, *data, noise, *coefficients
         )
         self.moments = Moments(*moments)

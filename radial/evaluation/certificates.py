@@ -20,6 +20,7 @@ from radial.core.ball import Ball
 from radial.core.data import Agent, BadInput, EnvSpec, Step, VecEnv, Verdict
 from radial.core.search import Score, pgd
 from radial.envs.make import make_env
+from radial.envs.wrapped import Wrapped
 from radial.evaluation import statistics
 from radial.evaluation.audit import Audit, ball_of, ranking, valid_range, warn_of_pixels
 from radial.evaluation.episodes import Progress, View, check_spaces, check_whole, name_of, play, spec_of, streams
@@ -330,24 +331,14 @@ def opened(
             world.close()
 
 
-class FirstSteps:
+class FirstSteps(Wrapped):
     """A vector env whose first episodes are cut after `horizon` steps; what comes later is nobody's business."""
 
     def __init__(self, env: VecEnv, horizon: int, episodes: int) -> None:
         if env.num_envs < episodes:
             raise BadInput(f"horizon needs one env for each episode: {episodes} episodes, {env.num_envs} envs")
-        self.env, self.horizon, self.clock = env, horizon, 0
-        self.spec, self.num_envs, self.engine = env.spec, env.num_envs, env.engine
-        self.observation_shape, self.actions = env.observation_shape, env.actions
-
-    @property
-    def steps(self) -> int:
-        """Real steps so far, summed over the envs."""
-        return self.env.steps
-
-    def reset(self) -> Tensor:
-        """The first observations (N, *obs)."""
-        return self.env.reset()
+        super().__init__(env)
+        self.horizon, self.clock = horizon, 0
 
     def step(self, action: Tensor) -> Step:
         """Act in every env; the step number `horizon` ends all that still run."""
@@ -356,7 +347,3 @@ class FirstSteps:
         if self.clock < self.horizon:
             return step
         return replace(step, truncated=step.truncated | (step.real & ~step.terminated))
-
-    def close(self) -> None:
-        """Free the simulators."""
-        self.env.close()

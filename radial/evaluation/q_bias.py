@@ -13,6 +13,7 @@ from torch import Tensor
 
 from radial.core.data import Agent, BadInput, Discrete, EnvSpec, Step, VecEnv
 from radial.envs.make import make_env
+from radial.envs.wrapped import Wrapped
 from radial.evaluation import statistics
 from radial.evaluation.episodes import Progress, View, check_spaces, check_whole, name_of, play, spec_of, streams
 
@@ -132,29 +133,15 @@ def realised(reward: Tensor, discount: float) -> Tensor:
     return torch.tensor(found[::-1], dtype=torch.float64)
 
 
-class Recorded:
+class Recorded(Wrapped):
     """A vector env that remembers every reward it gave."""
 
     def __init__(self, env: VecEnv) -> None:
-        self.env, self.rewards = env, list[Tensor]()
-        self.spec, self.num_envs, self.engine = env.spec, env.num_envs, env.engine
-        self.observation_shape, self.actions = env.observation_shape, env.actions
-
-    @property
-    def steps(self) -> int:
-        """Real steps so far, summed over the envs."""
-        return self.env.steps
-
-    def reset(self) -> Tensor:
-        """The first observations (N, *obs)."""
-        return self.env.reset()
+        super().__init__(env)
+        self.rewards = list[Tensor]()
 
     def step(self, action: Tensor) -> Step:
         """Act in every env, and remember what was learned from, (N,)."""
         step = self.env.step(action)
         self.rewards.append(step.reward.double().cpu())
         return step
-
-    def close(self) -> None:
-        """Free the simulators."""
-        self.env.close()

@@ -12,9 +12,10 @@ from typing import Any
 
 from torch import Tensor
 
-from radial.core.data import BadInput, Step, VecEnv
+from radial.core.data import BadInput, Step
 from radial.envs.cloning import make_cloneable
 from radial.envs.make import env_seeds, make_env
+from radial.envs.wrapped import Wrapped
 from radial.evaluation import statistics
 from radial.evaluation.certificates import acr
 from radial.evaluation.episodes import check_whole
@@ -177,31 +178,13 @@ def _point(radius: float, starts: Sequence[Mapping[str, Any]], rate: Score) -> d
     }  # fmt: skip
 
 
-class UntilReward:
+class UntilReward(Wrapped):
     """A vector env whose first episodes end with their first positive score; what comes later is nobody's business."""
-
-    def __init__(self, env: VecEnv) -> None:
-        self.env = env
-        self.spec, self.num_envs, self.engine = env.spec, env.num_envs, env.engine
-        self.observation_shape, self.actions = env.observation_shape, env.actions
-
-    @property
-    def steps(self) -> int:
-        """Real steps so far, summed over the envs."""
-        return self.env.steps
-
-    def reset(self) -> Tensor:
-        """The first observations (N, *obs)."""
-        return self.env.reset()
 
     def step(self, action: Tensor) -> Step:
         """Act in every env; a positive score ends an episode."""
         step = self.env.step(action)
         return dataclasses.replace(step, terminated=step.terminated | (step.real & (step.score > 0)))
-
-    def close(self) -> None:
-        """Free the simulators."""
-        self.env.close()
 
 
 # --------------------------------------------------------------------------------------------------------- bias of Q
