@@ -15,6 +15,7 @@ from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.algorithms.adam import Flat, Moments, adam, start
 from radial.algorithms.compiled import Lazy
 from radial.core.data import Loss
+from radial.core.schedules import Schedule
 from radial.losses.policy import value_loss
 from radial.objectives.ppo import Batch, Objective, family
 
@@ -40,7 +41,7 @@ class Limits(NamedTuple):
     entropy: float
     max_grad_norm: float | None
     min_std: float | None
-    max_std: float | None
+    max_std: Schedule | None
 
 
 class _Losses(nn.Module):
@@ -73,9 +74,12 @@ class _Step:
     def pure(
         self, parameters: Tensor, first: Tensor, second: Tensor, steps: Tensor, rates: Tensor, *rest: Tensor
     ) -> tuple[Tensor, ...]:
-        """New parameters (P,), new moments, and the parts of the loss (K,); rest: a minibatch, noise, coefficients."""
-        data, noise = Minibatch(*rest[:6]), rest[6]
-        at = dict(zip(self.coefficients, rest[7:], strict=True))
+        """New parameters (P,), new moments, and the parts of the loss (K,).
+
+        rest  a minibatch, the noise, log max_std, the coefficients
+        """
+        data, noise, max_log_std = Minibatch(*rest[:6]), rest[6], rest[7]
+        at = dict(zip(self.coefficients, rest[8:], strict=True))
         with torch.enable_grad():
             leaf = parameters.detach().requires_grad_(True)
             named = {f"agent.{name}": tensor for name, tensor in self.flat.split(leaf).items()}
@@ -87,14 +91,17 @@ class _Step:
             gradient = gradient * (self.limits.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
         parameters, moments = adam(parameters, gradient, Moments(first, second, steps), rates)
         if self.limits.min_std is not None or self.limits.max_std is not None:
-            parameters = self._within(parameters)
+            parameters = self._within(parameters, max_log_std)
         return parameters, *moments, torch.stack(list(loss.parts.values()))
 
-    def _within(self, parameters: Tensor) -> Tensor:
+    def _within(self, parameters: Tensor, max_log_std: Tensor) -> Tensor:
         """The same parameters with the standard deviation inside its limits."""
-        low, high = (None if std is None else math.log(std) for std in (self.limits.min_std, self.limits.max_std))
-        pieces = self.flat.split(parameters)
-        return self.flat.join({n: p.clamp(low, high) if n == "log_std" else p for n, p in pieces.items()})
+        min_log_std = -math.inf if self.limits.min_std is None else math.log(self.limits.min_std)
+        inside = {
+            name: piece.clamp(min=min_log_std).minimum(max_log_std) if name == "log_std" else piece
+            for name, piece in self.flat.split(parameters).items()
+        }
+        return self.flat.join(inside)
 
 
 class Learner:
@@ -141,6 +148,8 @@ class Learner:
         step = self._steps.setdefault(objective, _Step(self.agent, objective, self.limits, self.flat, self.compile))
         at = objective.coefficients(env_step)
         coefficients = [self.parameters.new_tensor(at[name]) for name in step.coefficients]
+        max_std = self.limits.max_std
+        max_log_std = self.parameters.new_tensor(math.inf if max_std is None else math.log(max_std(env_step)))
         rows, size = data.x.shape[0], self.minibatch
         noise_shape = (size if step.draws else 0, step.draws, *data.x.shape[1:])
         none = data.x.new_empty(noise_shape)
@@ -153,7 +162,7 @@ class Learner:
                 for part in zip(*[column[whole].split(size) for column in data], strict=True):
                     noise = torch.randn(noise_shape, generator=rng, device=data.x.device) if step.draws else none
                     self.parameters, *moments, parts = step.run(
-                        self.parameters, *self.moments, rates, *part, noise, *coefficients
+                        self.parameters, *self.moments, rates, *part, noise, max_log_std, *coefficients
                     )
                     self.moments = Moments(*moments)
                     total, count = parts if total is None else total + parts, count + 1

@@ -53,7 +53,7 @@ class PPOConfig:
     max_grad_norm: float | None = None  # None: do not clip
     initial_std: float = 1.0
     min_std: float | None = None  # None: the standard deviation may shrink as PPO likes
-    max_std: float | None = None  # None: it may grow without limit
+    max_std: float | Schedule | None = None  # None: it may grow without limit
     hidden: tuple[int, ...] = (64, 64)
     normalize_observations: bool = True
     scale_rewards: bool = True
@@ -74,18 +74,30 @@ class PPOConfig:
             "value_clip",
             "max_grad_norm",
             "min_std",
-            "max_std",
         )
         checks.share(self, "discount", "lam", "attack_probability")
         checks.not_negative(self, "entropy")
-        if self.min_std is not None and self.max_std is not None and self.min_std > self.max_std:
-            raise BadInput(f"min_std must be ≤ max_std, got {self.min_std} and {self.max_std}")
+        if callable(self.max_std):
+            least = min(self.max_std(0), self.max_std(self.total_steps))  # schedules are monotone
+        else:
+            checks.positive(self, "max_std")
+            least = self.max_std or math.inf
+        if not least > 0:
+            raise BadInput(f"max_std must stay > 0, got {self.max_std!r}")
+        if self.min_std is not None and self.min_std > least:
+            raise BadInput(f"min_std must be ≤ max_std, got {self.min_std} and {least}")
         if self.rollout % self.num_envs:
             raise BadInput(f"rollout must be a multiple of num_envs, got {self.rollout} and {self.num_envs}")
         if not 2 <= self.minibatch <= self.rollout // 2:
             raise BadInput(f"minibatch must lie in 2 … rollout/2 = {self.rollout // 2}, got {self.minibatch}")
         if not self.hidden or any(width < 1 for width in self.hidden):
             raise BadInput(f"hidden must be widths ≥ 1, got {self.hidden}")
+
+    @property
+    def limits(self) -> Limits:
+        """What keeps an update small."""
+        max_std = self.max_std if self.max_std is None or callable(self.max_std) else Constant(self.max_std)
+        return Limits(self.clip, self.value_clip, self.entropy, self.max_grad_norm, self.min_std, max_std)
 
 
 @dataclass(frozen=True, eq=False)
@@ -267,11 +279,8 @@ def set_up(
         agent.normalizer.freeze()  # of nothing: the identity, cut to ±10
     agent.to(device)
     scale = RewardScale(config.num_envs, config.discount)
-    limits = Limits(
-        config.clip, config.value_clip, config.entropy, config.max_grad_norm, config.min_std, config.max_std
-    )
     learner = Learner(
-        agent, config.objective, limits, minibatch=config.minibatch, epochs=config.epochs,
+        agent, config.objective, config.limits, minibatch=config.minibatch, epochs=config.epochs,
         policy_rate=config.policy_rate, value_rate=config.value_rate, compile=config.compile,
     )  # fmt: skip
     rng = torch.Generator(device).manual_seed(derived_seed(seed, "actions"))

@@ -143,6 +143,20 @@ def test_every_objective_trains_both_kinds_of_policy(env: EnvSpec, objective):
     assert before["network.0.weight"] != after["network.0.weight"]
 
 
+def test_a_ceiling_of_the_standard_deviation_comes_down_with_its_schedule():
+    ceiling = Linear(end=0.1, first_step=0, last_step=256, start=2.0)
+    config = replace(TINY, env=EnvSpec("classic", "Pendulum-v1"), total_steps=256, initial_std=1.0)
+    stds = {
+        name: train(replace(config, max_std=max_std), 0, quiet=True).log_std.exp().max().item()
+        for name, max_std in (("free", None), ("fixed", 0.3), ("falling", ceiling))
+    }
+    assert stds["free"] > 0.5
+    assert stds["fixed"] == pytest.approx(0.3)
+    assert stds["falling"] == pytest.approx(
+        0.1, rel=1e-3
+    )  # its value at the last update, which has all 256 steps behind it
+
+
 def test_a_config_survives_json():
     for objective in OBJECTIVES:
         config = replace(TINY, objective=objective)
@@ -154,6 +168,7 @@ def test_a_config_survives_json():
     [
         {"total_steps": 0}, {"policy_rate": float("nan")}, {"rollout": 130}, {"minibatch": 128}, {"discount": 1.5},
         {"clip": 0.0}, {"hidden": ()}, {"num_envs": -1}, {"entropy": -0.1}, {"max_std": 0.0},
+        {"max_std": Linear(0.0, 0, 100, start=1.0)}, {"min_std": 0.5, "max_std": Linear(0.4, 0, 100, start=1.0)},
     ],
     ids=str,
 )  # fmt: skip
