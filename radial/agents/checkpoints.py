@@ -188,10 +188,10 @@ def read_folder(folder: Path) -> AnyAgent:
 
 
 def _clip(source: Path, agent: AnyAgent, clip: Any) -> float:
-    """Where the normaliser cuts; an agent on action values has none, and null in its card."""
+    """Where the normaliser cuts; an agent without one has null in its card."""
     if isinstance(agent, RawAgent):
         if clip is not None:
-            raise BadInput(f"{source}: clip must be null for a q agent")
+            raise BadInput(f"{source}: clip must be null for an agent without a normaliser")
         return 0.0
     if type(clip) not in (int, float) or not 0 < clip < 1e9:
         raise BadInput(f"{source}: clip must be a number > 0")

@@ -184,7 +184,9 @@ def test_damage_is_named(tmp_path: Path) -> None:
 def test_an_unknown_kind_is_answered_with_the_nearest(tmp_path: Path) -> None:
     folder = save(make(), tmp_path / "agent")
     (folder / CARD).write_text((folder / CARD).read_text().replace('"gaussian"', '"gausian"'))
-    with pytest.raises(BadInput, match="kind must be one of gaussian, categorical, q; did you mean gaussian"):
+    with pytest.raises(
+        BadInput, match="kind must be one of gaussian, categorical, q, actor-critic; did you mean gaussian"
+    ):
         load(folder)
 
 

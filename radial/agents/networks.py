@@ -5,6 +5,7 @@ agent's business.
 """
 
 from collections.abc import Sequence
+from functools import cached_property
 from itertools import pairwise
 
 import torch.nn.functional as F
@@ -101,7 +102,7 @@ class JointActorCritic(nn.Module):
         super().__init__()
         self.model = model
 
-    @property
+    @cached_property  # a network that stays the same one is traced once
     def logits(self) -> nn.Sequential:
         """X → logits (B, A), as a network of its own that shares these weights: what is certified of an action."""
         *trunk, head = self.model
