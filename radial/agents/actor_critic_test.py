@@ -106,6 +106,7 @@ def test_there_and_back_through_a_file(shape: tuple[int, ...], tmp_path: Path) -
     assert isinstance(again, ActorCritic)
     assert torch.equal(again.scores(x), agent.scores(x))
     assert torch.equal(again.value(x), agent.value(x))
+    assert [p.stride() for p in again.parameters()] == [p.stride() for p in agent.parameters()]  # as fast as before
 
 
 # ---------------------------------------------------------------------------------------------------- what is bounded

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from functools import cached_property
 from itertools import pairwise
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
@@ -128,6 +129,7 @@ class AtariActorCritic(JointActorCritic):
                 nn.Linear(512, 1 + actions),
             )
         )  # fmt: skip
+        self.to(memory_format=torch.channels_last)  # twice as fast on a processor, where all acting is
 
 
 class MLPActorCritic(JointActorCritic):
