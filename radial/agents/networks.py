@@ -129,7 +129,8 @@ class AtariActorCritic(JointActorCritic):
                 nn.Linear(512, 1 + actions),
             )
         )  # fmt: skip
-        self.to(memory_format=torch.channels_last)  # twice as fast on a processor, where all acting is
+        # Channels last: twice as fast on a processor, where all acting is. (Its types are missing in torch.)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
 class MLPActorCritic(JointActorCritic):
