@@ -7,7 +7,7 @@ docs/a3c.md.
 import os
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -32,7 +32,7 @@ from radial.core.schedules import Constant, Linear
 from radial.envs.make import make_env
 from radial.objectives.a3c import Objective, Plain
 
-WORKER_BYTES = 300_000_000  # of a worker's own memory, besides its environments: torch and its libraries
+WORKER_BYTES = 350_000_000  # of memory that a worker has for itself: measured with Atari's network, 360 MB
 MakeEnv = Callable[..., VecEnv]
 
 
@@ -51,6 +51,7 @@ class A3CConfig:
     adam_eps: float = 1e-3
     max_grad_norm: float | None = None  # None: do not clip
     discount: float = 0.99
+    episodic_life: bool = False  # of Atari: a lost life ends an episode of the training; whole games are evaluated
     lam: float = 1.0  # of the advantages; values learn from k-step returns
     entropy: float = 0.01  # weight of the entropy bonus
     hidden: tuple[int, ...] = (64, 64)  # for vectors; frames have the network of the paper
@@ -66,6 +67,17 @@ class A3CConfig:
         checks.not_negative(self, "entropy")
         if not self.hidden or any(width < 1 for width in self.hidden):
             raise BadInput(f"hidden must be widths ≥ 1, got {self.hidden}")
+
+    @property
+    def training_env(self) -> EnvSpec:
+        """Where rollouts are played; `env` is where the agent is judged."""
+        options = {**self.env.options, "episodic_life": True} if self.episodic_life else self.env.options
+        return replace(self.env, options=options)
+
+    @property
+    def resumes(self) -> str:
+        """How a resumed run relates to one that was left alone: "exact" or "statistical"."""
+        return "exact" if self.workers == 1 else "statistical"
 
     @property
     def rhythm(self) -> Rhythm:
@@ -110,7 +122,8 @@ def _synchronous(run: Run, training: "Training", threads: int | None) -> None:
     player = make_player(config, training.agent, training.model, training.rng)
     while training.step < config.total_steps:
         if player.env is None:
-            env = make_env(config.env, config.num_envs, derived_seed(seed, "envs", training.step), threads=threads)
+            at = derived_seed(seed, "envs", training.step)
+            env = make_env(config.training_env, config.num_envs, at, threads=threads)
             run.check_engine(env.engine)
             player.enter(env)
 
@@ -134,8 +147,6 @@ def _synchronous(run: Run, training: "Training", threads: int | None) -> None:
 def _asynchronous(run: Run, training: "Training") -> None:
     """Many players, each in a process of its own; this one counts, logs, saves, and looks after them."""
     config = training.config
-    if training.model.parameters.device.type != "cpu":
-        raise BadInput(f"device must be cpu for {config.workers} workers, which share memory; for others use workers 1")
     warn_if_crowded(config.workers)
     run.check_engine(training.engine)
     run.exact = False  # who comes first is chance, so the same seed need not lead here again
@@ -203,7 +214,7 @@ class Training:
         """A checkpoint with everything a resumed run needs."""
         state: dict[str, Any] = {"step": self.step, "returns": self.scores.returns, "lengths": self.scores.lengths}
         state |= {"engine": dict(self.engine), "restarts": restarts}
-        state["resume"] = "exact" if self.config.workers == 1 else "statistical"
+        state["resume"] = self.config.resumes
         run.save(self.step, self.model.state() | {"rng": self.rng.get_state()}, state, score=self.scores.mean())
 
     def restore(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
@@ -222,7 +233,8 @@ class Training:
 
 def set_up(config: A3CConfig, seed: int, device: torch.device, init: ActorCritic | None = None) -> Training:
     """Everything that is trained, before the first step."""
-    probe = make_env(config.env, 1, seed)
+    check_device(config, device)
+    probe = make_env(config.training_env, 1, seed)
     try:
         shape, actions = check_env(config, probe)
     finally:
@@ -234,6 +246,14 @@ def set_up(config: A3CConfig, seed: int, device: torch.device, init: ActorCritic
         agent.load_state_dict(init.state_dict())
     rng = torch.Generator(device).manual_seed(derived_seed(seed, "actions"))
     return Training(config, seed, agent.to(device), rng, probe.engine)
+
+
+def check_device(config: A3CConfig, device: torch.device) -> None:
+    """Refuse a device whose memory processes cannot share."""
+    if config.workers > 1 and device.type != "cpu":
+        raise BadInput(
+            f"device must be cpu for {config.workers} workers, which share memory; use workers 1 on {device}"
+        )
 
 
 def check_env(config: A3CConfig, env: VecEnv) -> tuple[tuple[int, ...], Discrete]:
@@ -270,7 +290,7 @@ def player_in_worker(
 ) -> Player:
     """The player of a worker process, at play; its seeds are those of the worker, its start and where the run stood."""
     purpose = (worker, life, begun)
-    env = make(config.env, config.num_envs, derived_seed(seed, "envs", *purpose), threads=1)
+    env = make(config.training_env, config.num_envs, derived_seed(seed, "envs", *purpose), threads=1)
     assert isinstance(env.actions, Discrete)
     agent = ActorCritic(env.observation_shape, env.actions.n, config.hidden)
     rng = torch.Generator().manual_seed(derived_seed(seed, "actions", *purpose))

@@ -114,7 +114,7 @@ def test_more_workers_than_the_machine_holds_are_warned_about(
     a3c.warn_if_crowded(100_000)
     said = capsys.readouterr().err
     assert "100000 workers take turns on" in said
-    assert "need about 30000.0 GB of memory, and 4.0 GB are free: use at most 13" in said
+    assert "need about 35000.0 GB of memory, and 4.0 GB are free: use at most 11" in said
     monkeypatch.setattr(a3c, "free_memory", lambda: None)
     a3c.warn_if_crowded(1)
     assert capsys.readouterr().err == ""

@@ -150,10 +150,8 @@ def test_silence_is_counted_from_the_last_update() -> None:
 
 
 def test_workers_share_memory_of_one_machine() -> None:
-    training = a3c.set_up(TINY, 0, torch.device("cpu"))
-    training.model = training.model._replace(parameters=training.model.parameters.to("meta"))
     with pytest.raises(BadInput, match="device must be cpu for 2 workers"):
-        a3c._asynchronous(None, training)  # type: ignore[arg-type]
+        a3c.set_up(TINY, 0, torch.device("cuda"))
 
 
 def test_workers_have_seeds_of_their_own() -> None:
