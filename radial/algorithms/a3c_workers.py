@@ -247,7 +247,8 @@ class Crew:
         elif code is not None and code < 0:
             self._restart(worker, f"was killed by {signal.Signals(-code).name}")
         elif code is not None:
-            raise WorkerFailed(f"worker {worker.index} ended with code {code} before the training was over")
+            hint = "" if worker.alive else '; a script must begin its work under `if __name__ == "__main__":`'
+            raise WorkerFailed(f"worker {worker.index} ended with code {code} before the training was over{hint}")
 
     def _restart(self, worker: _Worker, why: str) -> None:
         self.restarts += 1

@@ -80,7 +80,7 @@ def test_a_worker_that_is_killed_and_one_that_hangs_are_started_again_and_counte
     monkeypatch.setattr(a3c_workers, "STARTING", 100)  # a busy machine may need long to import torch
     (tmp_path / "trouble").mkdir()
     monkeypatch.setenv(TROUBLE, str(tmp_path / "trouble"))
-    shared = set(os.listdir("/dev/shm"))
+    shared, files = set(os.listdir("/dev/shm")), len(os.listdir("/proc/self/fd"))
     agent = train(TINY, 0, out=tmp_path / "run", quiet=True)
     said = capsys.readouterr().err
     assert "was killed by SIGKILL and is started again" in said
@@ -97,6 +97,8 @@ def test_a_worker_that_is_killed_and_one_that_hangs_are_started_again_and_counte
     assert all(bool(tensor.isfinite().all()) for tensor in agent.state_dict().values())
     assert not children()
     assert set(os.listdir("/dev/shm")) <= shared
+    del agent
+    assert len(os.listdir("/proc/self/fd")) <= files + 2  # multiprocessing keeps a pipe to its own helper
 
 
 def test_an_error_in_a_worker_ends_the_training_and_reaches_the_user_whole(monkeypatch: pytest.MonkeyPatch) -> None:
