@@ -100,7 +100,10 @@ def test_a_worker_that_is_killed_and_one_that_hangs_are_started_again_and_counte
     assert all(bool(tensor.isfinite().all()) for tensor in agent.state_dict().values())
     assert not children()
     assert set(os.listdir("/dev/shm")) <= shared
-    del agent
+    monkeypatch.delattr(a3c, "Crew")  # a finished run needs none: it gives its agent
+    again = train(TINY, 0, out=tmp_path / "run", resume=True, quiet=True)
+    assert all(torch.equal(again.state_dict()[name], tensor) for name, tensor in agent.state_dict().items())
+    del agent, again
     assert len(os.listdir("/proc/self/fd")) <= files + 2  # multiprocessing keeps a pipe to its own helper
 
 
