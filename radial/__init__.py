@@ -10,9 +10,11 @@ bounds = rr.crown_ibp(network, ball)
 verdicts = rr.certify_action(network, ball)
 """
 
+from radial.agents.actor_critic import ActorCritic
 from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.agents.checkpoints import load, save
 from radial.agents.q_agent import QAgent
+from radial.algorithms.a3c import A3CConfig
 from radial.algorithms.dqn import DQNConfig
 from radial.algorithms.ppo import PPOConfig
 from radial.attacks import ATTACKS
@@ -31,16 +33,16 @@ from radial.evaluation.certificates import acr, gwc
 from radial.evaluation.episodes import Evaluation, evaluate
 from radial.evaluation.possible import possible_actions
 from radial.evaluation.worst_case import awc
-from radial.objectives import dqn, ppo
+from radial.objectives import a3c, dqn, ppo
 from radial.recipes.recipe import RECIPES, recipe
 from radial.recipes.training import train
 from radial.version import __version__
 
 __all__ = [
-    "ATTACKS", "FGSM", "MAD", "METHODS", "PGD", "RECIPES", "SUITES", "BadInput", "Ball", "Bounds", "CategoricalAgent",
-    "Compounding", "Constant", "Critic", "DQNConfig", "EnvSpec", "Evaluation", "Exponential", "GaussianAgent", "Linear",
-    "NoAttack", "PPOConfig", "QAgent", "RandomNoise", "RobustSarsa", "Smoothed", "SoundnessError", "Step",
-    "UnsupportedLayer", "Verdict", "__version__", "acr", "awc", "best_of", "certify_action", "crown", "crown_ibp",
-    "dqn", "evaluate", "gwc", "ibp", "load", "make_env", "mixed", "possible_actions", "ppo", "recipe", "save", "sound",
-    "train",
+    "ATTACKS", "FGSM", "MAD", "METHODS", "PGD", "RECIPES", "SUITES", "A3CConfig", "ActorCritic", "BadInput", "Ball",
+    "Bounds", "CategoricalAgent", "Compounding", "Constant", "Critic", "DQNConfig", "EnvSpec", "Evaluation",
+    "Exponential", "GaussianAgent", "Linear", "NoAttack", "PPOConfig", "QAgent", "RandomNoise", "RobustSarsa",
+    "Smoothed", "SoundnessError", "Step", "UnsupportedLayer", "Verdict", "__version__", "a3c", "acr", "awc", "best_of",
+    "certify_action", "crown", "crown_ibp", "dqn", "evaluate", "gwc", "ibp", "load", "make_env", "mixed",
+    "possible_actions", "ppo", "recipe", "save", "sound", "train",
 ]  # fmt: skip

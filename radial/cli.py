@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.extras import SubcommandApp
 
+from radial.commands.bench_a3c import bench_a3c
 from radial.commands.bench_dqn import bench_dqn
 from radial.commands.bench_ppo import bench_ppo
 from radial.commands.certify import certify
@@ -36,6 +37,7 @@ zoo.command(name="add")(add_zoo)
 app.command(bench, name="bench", help="measure speed and memory on this machine, as ratios in one run")
 bench.command(name="ppo")(bench_ppo)
 bench.command(name="dqn")(bench_dqn)
+bench.command(name="a3c")(bench_a3c)
 
 
 @app.command

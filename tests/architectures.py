@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from radial.agents.networks import CenteredLinear
+from radial.agents.networks import CenteredLinear, MLPActorCritic
 
 Shape = tuple[int, ...]
 
@@ -142,6 +142,7 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], Shape]] = {
     "residual": (Residual, (2, 8, 8)),
     "dueling": (lambda: Dueling(centred_layer=True), (5,)),
     "dueling-by-hand": (lambda: Dueling(centred_layer=False), (5,)),
+    "logits": (lambda: MLPActorCritic(3, 5, (16, 16)).logits, (5,)),
     "branches": (Branches, (6,)),
 }
 

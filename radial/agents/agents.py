@@ -15,8 +15,35 @@ from radial.agents.normalizer import Normalizer
 from radial.core.data import BadInput, Continuous, Discrete
 
 
-class _ActorCritic(nn.Module):
-    """What the two agents share: `prepare`, the networks' shapes, and a card."""
+class SoftmaxPolicy:
+    """How an agent acts whose scores are the logits of a softmax."""
+
+    actions: Discrete
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Logits, (B, A)."""
+        raise NotImplementedError
+
+    def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
+        """The likeliest action (B,) int64, or with `rng` a sample."""
+        return self.scores(x).argmax(-1) if rng is None else self.sample(x, self.noise(rng, x.shape[0]))
+
+    def noise(self, rng: torch.Generator, *shape: int) -> Tensor:
+        """What `sample` needs to be random: numbers of Gumbel's distribution (*shape, A)."""
+        uniform = torch.rand((*shape, self.actions.n), generator=rng, device=rng.device)
+        return -(-uniform.clamp(min=1e-20).log()).log()
+
+    def sample(self, x: Tensor, noise: Tensor) -> Tensor:
+        """The largest logit + noise, (B,): a sample of the softmax."""
+        return (self.scores(x) + noise).argmax(-1)
+
+    def log_prob(self, x: Tensor, action: Tensor) -> Tensor:
+        """Log probability of actions (B,) int64, (B,)."""
+        return Categorical(logits=self.scores(x)).log_prob(action)
+
+
+class _Normalized(nn.Module):
+    """What the agents of PPO share: a policy and a critic of one shape, a normaliser in `prepare`, and a card."""
 
     network: nn.Module
     critic: nn.Module
@@ -54,7 +81,7 @@ class _ActorCritic(nn.Module):
         return self.critic(x).squeeze(-1)
 
 
-class GaussianAgent(_ActorCritic):
+class GaussianAgent(_Normalized):
     """A normal distribution around a tanh MLP's mean, with a standard deviation that does not depend on the state."""
 
     def __init__(self, observation_shape: tuple[int, ...], size: int, hidden: tuple[int, ...] = (64, 64)) -> None:
@@ -80,29 +107,12 @@ class GaussianAgent(_ActorCritic):
         return (-0.5 * z**2 - self.log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
 
 
-class CategoricalAgent(_ActorCritic):
+class CategoricalAgent(_Normalized, SoftmaxPolicy):
     """A softmax over a tanh MLP's logits."""
 
     def __init__(self, observation_shape: tuple[int, ...], n: int, hidden: tuple[int, ...] = (64, 64)) -> None:
         super().__init__(observation_shape, hidden, n)
         self.actions = Discrete(n)
-
-    def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
-        """The likeliest action (B,) int64, or with `rng` a sample."""
-        return self.scores(x).argmax(-1) if rng is None else self.sample(x, self.noise(rng, x.shape[0]))
-
-    def noise(self, rng: torch.Generator, *shape: int) -> Tensor:
-        """What `sample` needs to be random: numbers of Gumbel's distribution (*shape, A)."""
-        uniform = torch.rand((*shape, self.actions.n), generator=rng, device=rng.device)
-        return -(-uniform.clamp(min=1e-20).log()).log()
-
-    def sample(self, x: Tensor, noise: Tensor) -> Tensor:
-        """The largest logit + noise, (B,): a sample of the softmax."""
-        return (self.scores(x) + noise).argmax(-1)
-
-    def log_prob(self, x: Tensor, action: Tensor) -> Tensor:
-        """Log probability of actions (B,) int64, (B,)."""
-        return Categorical(logits=self.scores(x)).log_prob(action)
 
 
 def agent_for(

@@ -18,7 +18,7 @@ from safetensors.torch import save as encode
 
 from radial.agents.card import Card
 from radial.agents.importers import IMPORTERS
-from radial.agents.q_agent import QAgent
+from radial.agents.raw_agent import RawAgent
 from radial.agents.registry import AGENTS, AnyAgent
 from radial.agents.weights import blank_agent, fill, read_tensors, strict_json
 from radial.core.data import BadInput, Continuous, EnvSpec
@@ -78,7 +78,7 @@ def _describe(agent: AnyAgent, card: Card) -> dict[str, Any]:
         "observation_shape": list(agent.observation_shape),
         "actions": {"continuous": actions.size} if isinstance(actions, Continuous) else {"discrete": actions.n},
         "hidden": list(agent.hidden),
-        "clip": None if isinstance(agent, QAgent) else agent.normalizer.clip,
+        "clip": None if isinstance(agent, RawAgent) else agent.normalizer.clip,
         **asdict(card),
     }
 
@@ -181,17 +181,17 @@ def read_folder(folder: Path) -> AnyAgent:
     card = _read_card(source, data)
     weights = folder / WEIGHTS
     fill(agent, read_tensors(weights, agent.state_dict(), data["sha256"]), weights)
-    if not isinstance(agent, QAgent):
+    if not isinstance(agent, RawAgent):
         agent.normalizer.clip = clip
     agent.card = card
     return agent
 
 
 def _clip(source: Path, agent: AnyAgent, clip: Any) -> float:
-    """Where the normaliser cuts; an agent on action values has none, and null in its card."""
-    if isinstance(agent, QAgent):
+    """Where the normaliser cuts; an agent without one has null in its card."""
+    if isinstance(agent, RawAgent):
         if clip is not None:
-            raise BadInput(f"{source}: clip must be null for a q agent")
+            raise BadInput(f"{source}: clip must be null for an agent without a normaliser")
         return 0.0
     if type(clip) not in (int, float) or not 0 < clip < 1e9:
         raise BadInput(f"{source}: clip must be a number > 0")

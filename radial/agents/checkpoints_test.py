@@ -9,7 +9,7 @@ import torch
 
 from radial.agents.card import Card
 from radial.agents.checkpoints import CARD, WEIGHTS, load, save
-from radial.agents.q_agent import QAgent
+from radial.agents.raw_agent import RawAgent
 from radial.agents.registry import AGENTS, AnyAgent
 from radial.core.data import BadInput, EnvSpec
 
@@ -21,7 +21,7 @@ def make(kind: str = "gaussian", seed: int = 0) -> AnyAgent:
     agent = AGENTS[kind]((3,), 2, (4, 5))
     rng = torch.Generator().manual_seed(seed)
     agent.initialize(rng)
-    if not isinstance(agent, QAgent):
+    if not isinstance(agent, RawAgent):
         agent.normalizer.update(torch.randn(10, 3, generator=rng) * 7)
     agent.card = CARDS
     return agent
@@ -184,7 +184,9 @@ def test_damage_is_named(tmp_path: Path) -> None:
 def test_an_unknown_kind_is_answered_with_the_nearest(tmp_path: Path) -> None:
     folder = save(make(), tmp_path / "agent")
     (folder / CARD).write_text((folder / CARD).read_text().replace('"gaussian"', '"gausian"'))
-    with pytest.raises(BadInput, match="kind must be one of gaussian, categorical, q; did you mean gaussian"):
+    with pytest.raises(
+        BadInput, match="kind must be one of gaussian, categorical, q, actor-critic; did you mean gaussian"
+    ):
         load(folder)
 
 

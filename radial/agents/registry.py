@@ -1,14 +1,16 @@
 """The kinds of agents there are, by the name a card gives them, and whether one can take the weights of another."""
 
+from radial.agents.actor_critic import ActorCritic
 from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.agents.q_agent import QAgent
 from radial.core.data import BadInput
 
-AnyAgent = GaussianAgent | CategoricalAgent | QAgent
-AGENTS: dict[str, type[GaussianAgent] | type[CategoricalAgent] | type[QAgent]] = {
+AnyAgent = GaussianAgent | CategoricalAgent | QAgent | ActorCritic
+AGENTS: dict[str, type[GaussianAgent] | type[CategoricalAgent] | type[QAgent] | type[ActorCritic]] = {
     "gaussian": GaussianAgent,
     "categorical": CategoricalAgent,
     "q": QAgent,
+    "actor-critic": ActorCritic,
 }
 
 

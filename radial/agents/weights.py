@@ -15,7 +15,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load as decode
 from torch import Tensor
 
-from radial.agents.q_agent import QAgent
+from radial.agents.raw_agent import RawAgent
 from radial.agents.registry import AGENTS, AnyAgent
 from radial.core.data import BadInput
 
@@ -67,7 +67,7 @@ def fill(agent: AnyAgent, tensors: Mapping[str, Tensor], source: Path) -> None:
             raise BadInput(f"{source}: {name} must not be negative")
     agent.to_empty(device="cpu")
     agent.load_state_dict({name: tensor.to(expected[name].dtype) for name, tensor in tensors.items()})
-    if not isinstance(agent, QAgent):
+    if not isinstance(agent, RawAgent):
         agent.normalizer.freeze()
 
 

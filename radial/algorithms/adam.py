@@ -1,13 +1,15 @@
 """Adam (Kingma and Ba 2015) as a function of tensors, so that a training step compiles whole, optimiser included.
 
-All parameters of an agent live in one flat vector; `Flat` knows which piece is which.
+AMSGrad works in place, on memory that several processes may share. All parameters of an agent live in one flat vector;
+`Flat` knows which piece is which.
 """
 
+import math
 from collections.abc import Iterable
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 BETA1, BETA2 = 0.9, 0.999
 
@@ -36,6 +38,40 @@ def adam(
     return parameters - rate * step, Moments(first, second, steps)
 
 
+class MaxMoments(NamedTuple):
+    """What AMSGrad remembers: first, second and largest second moments (P,), and the number of steps () float64."""
+
+    first: Tensor
+    second: Tensor
+    largest: Tensor
+    steps: Tensor
+
+
+def start_amsgrad(parameters: Tensor) -> MaxMoments:
+    """Moments before the first step."""
+    first, second, largest = (torch.zeros_like(parameters) for _ in range(3))
+    return MaxMoments(first, second, largest, parameters.new_zeros((), dtype=torch.float64))
+
+
+@torch.no_grad()
+def amsgrad_(parameters: Tensor, gradient: Tensor, moments: MaxMoments, rate: float, eps: float) -> None:
+    """One step of AMSGrad (Reddi et al. 2018), in place and without a lock: others may do the same meanwhile.
+
+    parameters, gradient  (P,)
+
+    parameters ← parameters − rate·√(1 − β₂ᵗ)/(1 − β₁ᵗ)·m/(√v_max + eps), as the RADIAL-A3C code has it. PyTorch's own
+    divides √v_max by √(1 − β₂ᵗ) before it adds eps: with eps = 1e-3 another optimiser, for the first thousand steps.
+    """
+    first, second, largest, steps = moments
+    steps += 1
+    t = float(steps)
+    first.lerp_(gradient, 1 - BETA1)
+    second.mul_(BETA2).addcmul_(gradient, gradient, value=1 - BETA2)
+    torch.maximum(largest, second, out=largest)
+    step = rate * math.sqrt(1 - BETA2**t) / (1 - BETA1**t)
+    parameters.addcdiv_(first, largest.sqrt().add_(eps), value=-step)
+
+
 class Flat:
     """Named parameters laid end to end in one vector; kernels of convolutions channels last, which is faster."""
 
@@ -50,6 +86,12 @@ class Flat:
         """The pieces, as views."""
         pieces = vector.split([shape.numel() for shape in self.shapes.values()])
         return {name: _shaped(piece, shape) for piece, (name, shape) in zip(pieces, self.shapes.items(), strict=True)}
+
+    @torch.no_grad()
+    def write(self, vector: Tensor, module: nn.Module) -> None:
+        """Give a module the parameters of a vector (P,)."""
+        for name, piece in self.split(vector).items():
+            module.get_parameter(name).copy_(piece)
 
     def mark(self, prefix: str) -> Tensor:
         """1 where the vector holds a parameter whose name begins so, 0 elsewhere, (P,)."""

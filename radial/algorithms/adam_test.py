@@ -1,6 +1,9 @@
+import math
+
+import pytest
 import torch
 
-from radial.algorithms.adam import Flat, adam, start
+from radial.algorithms.adam import Flat, adam, amsgrad_, start, start_amsgrad
 
 
 def test_agrees_with_torch():
@@ -25,6 +28,43 @@ def test_a_rate_per_parameter_is_two_optimisers():
     assert moved[1] == 0
 
 
+def test_amsgrad_by_hand():
+    """Gradients 1 then 0: m is 0.1 then 0.09, v is 0.001 then 0.000999, and its largest stays 0.001."""
+    parameters, moments = torch.zeros(1), start_amsgrad(torch.zeros(1))
+    amsgrad_(parameters, torch.ones(1), moments, rate=1.0, eps=0.1)
+    first = math.sqrt(0.001) / 0.1 * 0.1 / (math.sqrt(0.001) + 0.1)
+    assert parameters.item() == pytest.approx(-first, rel=1e-5)  # −0.2402
+    amsgrad_(parameters, torch.zeros(1), moments, rate=1.0, eps=0.1)
+    second = math.sqrt(1 - 0.999**2) / (1 - 0.9**2) * 0.09 / (math.sqrt(0.001) + 0.1)
+    assert parameters.item() == pytest.approx(-first - second, rel=1e-5)
+    assert [float(value) for value in moments] == pytest.approx([0.09, 0.000999, 0.001, 2.0])
+
+
+def test_amsgrad_agrees_with_torch_where_eps_is_put_in_the_same_place():
+    rng = torch.Generator().manual_seed(0)
+    ours = torch.randn(7, generator=rng)
+    theirs = torch.nn.Parameter(ours.clone())
+    optimiser = torch.optim.Adam([theirs], lr=0.01, amsgrad=True)
+    moments = start_amsgrad(ours)
+    for t in range(1, 31):
+        gradient = torch.randn(7, generator=rng) / t  # falling, so that the largest second moment is one of the past
+        optimiser.param_groups[0]["eps"] = 1e-3 / math.sqrt(1 - 0.999**t)  # theirs is added after that division
+        theirs.grad = gradient.clone()
+        optimiser.step()
+        amsgrad_(ours, gradient, moments, rate=0.01, eps=1e-3)
+    torch.testing.assert_close(ours, theirs.detach())
+    assert bool((moments.largest > moments.second).any())
+
+
+def test_amsgrad_moves_the_memory_it_is_given():
+    parameters = torch.zeros(3)
+    seen, moments = parameters.view(3), start_amsgrad(parameters)
+    where = [tensor.data_ptr() for tensor in moments]
+    amsgrad_(parameters, torch.ones(3), moments, rate=0.1, eps=1e-3)
+    assert bool((seen < 0).all())
+    assert [tensor.data_ptr() for tensor in moments] == where
+
+
 def test_flat_round_trip_and_marks():
     network = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Linear(2, 1))
     named = dict(network.named_parameters())
@@ -33,6 +73,8 @@ def test_flat_round_trip_and_marks():
     assert vector.shape == (11,)
     for name, piece in flat.split(vector).items():
         assert torch.equal(piece, named[name])
+    flat.write(2 * vector, network)
+    assert torch.equal(flat.join(dict(network.named_parameters())), 2 * vector)
     assert flat.mark("1.").tolist() == [0.0] * 8 + [1.0] * 3
 
 

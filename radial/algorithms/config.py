@@ -12,7 +12,7 @@ from typing import Any
 
 from radial.core.data import BadInput, EnvSpec
 from radial.core.schedules import Constant
-from radial.objectives import dqn, ppo
+from radial.objectives import a3c, dqn, ppo
 
 
 def encode(config: Any) -> dict[str, Any]:
@@ -65,7 +65,7 @@ _NO = object()
 
 
 def _options(hint: Any) -> tuple[Any, ...]:
-    for room in (dqn, ppo):
+    for room in (a3c, dqn, ppo):
         if hint is room.Objective:
             return tuple(room.OBJECTIVES.values())
     return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)

@@ -18,10 +18,10 @@ from radial.agents.registry import check_fit
 from radial.algorithms.acting import Actor
 from radial.algorithms.config import encode
 from radial.algorithms.learner import Learner, Limits, Minibatch
+from radial.algorithms.rollouts import Adversary, Rollout, check_finite, collect
 from radial.algorithms.run import Run, Stopped, derived_seed
 from radial.algorithms.scores import Scores
 from radial.core import checks
-from radial.core.ball import Ball
 from radial.core.data import Attack, BadInput, EnvSpec, VecEnv
 from radial.core.schedules import Constant, Schedule
 from radial.envs.make import make_env
@@ -100,21 +100,6 @@ class PPOConfig:
         return Limits(self.clip, self.value_clip, self.entropy, self.max_grad_norm, self.min_std, max_std)
 
 
-@dataclass(frozen=True, eq=False)
-class Rollout:
-    """What happened, with leading (T, N); `x` has one row more, so that x[1:] is where each step led.
-
-    Rows that are not `real` are resets (see `Step`): no action was taken there and nothing may be learned from them.
-    """
-
-    x: Tensor  # (T + 1, N, *obs)
-    action: Tensor
-    reward: Tensor
-    terminated: Tensor
-    ended: Tensor
-    real: Tensor
-
-
 def train(
     config: PPOConfig,
     seed: int,
@@ -157,7 +142,7 @@ def train(
             began, before = time.perf_counter(), step
             adversary = None
             if attack is not None and config.attack_radius(step) > 0:
-                adversary = _Adversary(attack, config.attack_radius(step), config.attack_probability)
+                adversary = Adversary(attack, config.attack_radius(step), config.attack_probability)
             scaled = scale if config.scale_rewards else None
             rollout, x = collect(env, x, actor, scaled, scores, config.rollout // config.num_envs, rng, adversary)
             left = 1 - step / config.total_steps if config.anneal else 1.0  # of the learning rates
@@ -186,49 +171,6 @@ def train(
     return agent
 
 
-def collect(
-    env: VecEnv,
-    x: Tensor,
-    actor: Actor,
-    scale: RewardScale | None,
-    scores: Scores,
-    steps: int,
-    rng: torch.Generator,
-    adversary: "_Adversary | None" = None,
-) -> tuple[Rollout, Tensor]:
-    """Act for `steps` steps in every env from prepared observations x; the rollout, and the x to go on from."""
-    actor.begin()
-    rows: list[tuple[Tensor, ...]] = []
-    noise = actor.agent.noise(rng, steps, env.num_envs)
-    obs: Tensor | None = None  # before the first step, x is all there is to see
-    for t in range(steps):
-        if obs is not None and adversary is None:
-            x, action = actor.observe_and_act(obs, noise[t])
-        else:
-            x = x if obs is None else actor.observe(obs)
-            x = x if adversary is None else adversary(actor.agent, x, rng)
-            action = actor.act(x, noise[t])
-        step = env.step(action.cpu())
-        rows.append((x, action, step.reward, step.score, step.terminated, step.ended, step.real))
-        obs = step.obs.to(x.device)
-    assert obs is not None
-    x = actor.observe(obs)
-    actor.finish()
-    xs, actions, *columns = zip(*rows, strict=True)
-    reward, score, terminated, ended, real = (torch.stack(column) for column in columns)
-    scores.add(score, ended, real)
-    reward = reward if scale is None else scale.over_time(reward, ended, real)
-    learned = (torch.stack(actions), *(column.to(x.device) for column in (reward, terminated, ended, real)))
-    return Rollout(torch.stack([*xs, x]), *learned), x
-
-
-def check_finite(rollout: Rollout, step: int) -> None:
-    """Stop before anything is learned from NaN or inf."""
-    for name in ("x", "action", "reward"):
-        if not bool(torch.isfinite(getattr(rollout, name)).all()):
-            raise FloatingPointError(f"{name} is not finite in the rollout that ends at step {step}")
-
-
 @torch.no_grad()
 def estimate(rollout: Rollout, agent: PPOAgent, discount: float, lam: float) -> Minibatch:
     """Advantages and value targets of the real rows, flattened to (R, …)."""
@@ -245,21 +187,6 @@ def estimate(rollout: Rollout, agent: PPOAgent, discount: float, lam: float) -> 
         target=(advantage + value[:-1])[real],
         old_value=value[:-1][real],
     )
-
-
-@dataclass(frozen=True)
-class _Adversary:
-    """Adversarial training: each row of a step is shown attacked with some probability (SA-PPO's baseline)."""
-
-    attack: Attack
-    radius: float
-    probability: float
-
-    def __call__(self, agent: PPOAgent, x: Tensor, rng: torch.Generator) -> Tensor:
-        ball = Ball(x, self.radius)
-        shown = ball.project(self.attack.perturb(agent, ball, rng))
-        chosen = torch.rand(x.shape[0], generator=rng, device=x.device) < self.probability
-        return torch.where(chosen.unsqueeze(-1), shown, x)
 
 
 def set_up(

@@ -16,7 +16,8 @@ from radial.algorithms import ppo
 from radial.algorithms.acting import Actor
 from radial.algorithms.compiled import can_compile
 from radial.algorithms.config import decode, encode
-from radial.algorithms.ppo import PPOConfig, collect, estimate, train
+from radial.algorithms.ppo import PPOConfig, estimate, train
+from radial.algorithms.rollouts import collect
 from radial.algorithms.run import VOLATILE
 from radial.algorithms.scores import Scores
 from radial.algorithms.store import newest_checkpoint

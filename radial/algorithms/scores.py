@@ -30,6 +30,11 @@ class Scores:
                 self.running[ended[t]] = 0.0
                 self.length[ended[t]] = 0.0
 
+    def extend(self, returns: list[float], lengths: list[float]) -> None:
+        """Take in episodes that ended elsewhere."""
+        self.returns = (self.returns + returns)[-self.window :]
+        self.lengths = (self.lengths + lengths)[-self.window :]
+
     def mean(self) -> float | None:
         """The mean return of the last episodes; None before the first has ended."""
         return sum(self.returns) / len(self.returns) if self.returns else None

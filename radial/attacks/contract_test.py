@@ -1,4 +1,4 @@
-"""What every attack in the table promises, against Gaussian, categorical and Q agents with random weights."""
+"""What every attack in the table promises, against agents of every kind with random weights."""
 
 import copy
 from dataclasses import replace
@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 import torch
 
+from radial.agents.actor_critic import ActorCritic
 from radial.agents.q_agent import QAgent
+from radial.agents.registry import AGENTS
 from radial.attacks import ATTACKS
 from radial.attacks.compounding import Compounding
 from radial.attacks.gradient import PGD
@@ -23,15 +25,19 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def random_q_agent() -> QAgent:
-    agent = QAgent((2,), 3)
+@pytest.fixture(scope="module", params=AGENTS)
+def agent(request: pytest.FixtureRequest) -> Any:
+    if request.param in ("gaussian", "categorical"):
+        return random_agent(request.param == "categorical")
+    agent = AGENTS[request.param]((2,), 3)
     agent.initialize(seeded(1))
     return agent
 
 
-@pytest.fixture(scope="module", params=["gaussian", "categorical", "q"])
-def agent(request: pytest.FixtureRequest) -> Any:
-    return random_q_agent() if request.param == "q" else random_agent(request.param == "categorical")
+def last_layer(agent: Any) -> torch.nn.Linear:
+    if isinstance(agent, QAgent):
+        return agent.network.advantage[-1].linear
+    return (agent.network.model if isinstance(agent, ActorCritic) else agent.network)[-1]
 
 
 @pytest.fixture(scope="module", params=KEYS)
@@ -112,8 +118,7 @@ def test_an_agent_that_is_flat_or_steep_is_no_trouble(attack: Any, agent: Any, b
     for factor in (0.0, 1e6):
         extreme = copy.deepcopy(agent)
         with torch.no_grad():
-            last = extreme.network.advantage[-1].linear if isinstance(extreme, QAgent) else extreme.network[-1]
-            last.weight *= factor
+            last_layer(extreme).weight *= factor
         assert attack.perturb(extreme, ball, seeded(0)).isfinite().all()
 
 

@@ -15,7 +15,8 @@ from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.agents.normalizer import RewardScale
 from radial.algorithms.acting import Actor
 from radial.algorithms.learner import Learner
-from radial.algorithms.ppo import PPOConfig, collect, estimate, set_up
+from radial.algorithms.ppo import PPOConfig, estimate, set_up
+from radial.algorithms.rollouts import collect
 from radial.algorithms.scores import Scores
 from radial.core.data import Continuous, VecEnv
 from radial.envs.make import make_env

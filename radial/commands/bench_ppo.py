@@ -45,7 +45,7 @@ def bench_ppo(
         raise BadInput(f"threads must be a whole number ≥ 1, got {threads}")
     configs = {name: config for name in recipes if isinstance(config := recipe(name).config, PPOConfig)}
     if len(configs) < len(recipes):
-        raise BadInput("recipes must be PPO recipes; `radial bench dqn` measures the others")
+        raise BadInput("recipes must be PPO recipes; `radial bench dqn` and `radial bench a3c` measure the others")
     if not configs or len({(config.env, config.num_envs) for config in configs.values()}) != 1:
         raise BadInput("recipes must share one environment and num_envs, to be measured on one pool")
     keep_freed_memory()

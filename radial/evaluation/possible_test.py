@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from radial.agents.actor_critic import ActorCritic
 from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.agents.q_agent import QAgent
 from radial.core.ball import Ball
@@ -91,7 +92,8 @@ def test_nan_weights_leave_everything_possible() -> None:
 @pytest.mark.parametrize("rule", ["bounds", "margins"])
 def test_whatever_is_found_inside_was_possible(rule: Rule) -> None:
     rng = torch.Generator().manual_seed(0)
-    for agent in (QAgent((3,), 5, (16,)), CategoricalAgent((3,), 5, (16,))):
+    for kind in (QAgent, CategoricalAgent, ActorCritic):
+        agent = kind((3,), 5, (16,))
         agent.initialize(rng)
         obs = torch.randn(40, 3, generator=rng)
         adversary = adversary_of(agent, 0.3, math.inf, "crown-ibp", rule)
@@ -125,8 +127,9 @@ def test_provers_have_names() -> None:
         Prover.of("crwn")
 
 
-def test_best_is_within_all_of_them() -> None:
-    agent = QAgent((3,), 4, (8,))
+@pytest.mark.parametrize("kind", [QAgent, ActorCritic])
+def test_best_is_within_all_of_them(kind: type[QAgent | ActorCritic]) -> None:
+    agent = kind((3,), 4, (8,))
     agent.initialize(torch.Generator().manual_seed(0))
     ball = Ball(torch.rand(5, 3), 0.2)
     best = Prover.of("best").method(agent.choice, ball)
@@ -137,9 +140,10 @@ def test_best_is_within_all_of_them() -> None:
 
 
 def test_what_decides() -> None:
-    q, categorical = QAgent((3,), 4), CategoricalAgent((3,), 4)
+    q, categorical, joint = QAgent((3,), 4), CategoricalAgent((3,), 4), ActorCritic((3,), 4)
     assert len(ranking(q)) == 2  # features, then the advantages alone
     assert ranking(categorical) is categorical.network
+    assert ranking(joint)(torch.zeros(1, 3)).shape == (1, 4)  # the logits, without the value
     with pytest.raises(BadInput, match=r"certificates of actions need an agent with discrete actions, got Continuous"):
         ranking(GaussianAgent((3,), 1))
 

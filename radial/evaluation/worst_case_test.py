@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from radial.agents.actor_critic import ActorCritic
 from radial.agents.q_agent import QAgent
 from radial.attacks.gradient import MAD, PGD, RandomNoise
 from radial.core.ball import Ball
@@ -210,8 +211,9 @@ def test_cartpole_by_enumeration() -> None:
     assert 1.0 <= small.lower <= found.upper <= small.upper
 
 
-def test_cartpole_with_a_network_and_sound_bounds() -> None:
-    agent = QAgent((4,), 2, (8,))
+@pytest.mark.parametrize("kind", [QAgent, ActorCritic])
+def test_cartpole_with_a_network_and_sound_bounds(kind: type[QAgent | ActorCritic]) -> None:
+    agent = kind((4,), 2, (8,))
     agent.initialize(torch.Generator().manual_seed(0))
     start = env_seeds(streams(1)[0], 1)[0]
     assert awc(agent, CARTPOLE, 0.2, seed=1, horizon=4).upper == every_sequence(agent, 0.2, "ibp", 4, start)

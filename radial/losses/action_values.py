@@ -37,8 +37,7 @@ def overlap(bounds: Bounds, q: Tensor, action: Tensor, margin: float) -> Tensor:
     """
     check_shapes(bounds.lower, "B A", q, "B A", action, "B")
     worse = (taken(q, action).unsqueeze(1) - q).clamp(min=0).detach()
-    reach = bounds.upper - taken(bounds.lower, action).unsqueeze(1)
-    return _weighted(worse, reach, margin)
+    return weighted_overlap(bounds, action, worse, margin * worse)
 
 
 def symmetric_overlap(bounds: Bounds, q: Tensor, action: Tensor, margin: float) -> Tensor:
@@ -50,13 +49,17 @@ def symmetric_overlap(bounds: Bounds, q: Tensor, action: Tensor, margin: float) 
     0, against the text around it ("with terms flipped to have the same regularization"), so we read it as a slip.
     """
     check_shapes(bounds.lower, "B A", q, "B A", action, "B")
-    better = (q - taken(q, action).unsqueeze(1)).clamp(min=0).detach()
-    reach = taken(bounds.upper, action).unsqueeze(1) - bounds.lower
-    return overlap(bounds, q, action, margin) + _weighted(better, reach, margin)
+    # −Q has the bounds −U and −L, and what was better is worse there
+    return overlap(bounds, q, action, margin) + overlap(Bounds(-bounds.upper, -bounds.lower), -q, action, margin)
 
 
-def _weighted(difference: Tensor, reach: Tensor, margin: float) -> Tensor:
-    return (difference * (reach + margin * difference).clamp(min=0)).sum(1)
+def weighted_overlap(bounds: Bounds, action: Tensor, weight: Tensor, gap: Tensor) -> Tensor:
+    """Σ_y weight(y)·max(0, U(y) − L(a) + gap(y)), (B,): what both overlaps of the paper are made of.
+
+    bounds  of scores, (B, A)        action  (B,)        weight, gap  (B, A), without gradient, weight 0 at a itself
+    """
+    reach = bounds.upper - taken(bounds.lower, action).unsqueeze(1)
+    return (weight * (reach + gap).clamp(min=0)).sum(1)
 
 
 def _own(q: Tensor, action: Tensor) -> Tensor:

@@ -14,14 +14,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from radial.algorithms.a3c import A3CConfig
 from radial.algorithms.config import decode, encode
 from radial.algorithms.dqn import DQNConfig
 from radial.algorithms.ppo import PPOConfig
 from radial.core.data import BadInput
 
-FILES = ("mujoco.toml", "atari.toml", "classic.toml")
-Config = PPOConfig | DQNConfig
-ALGORITHMS: dict[str, type[PPOConfig] | type[DQNConfig]] = {"ppo": PPOConfig, "dqn": DQNConfig}
+FILES = ("mujoco.toml", "atari.toml", "atari_a3c.toml", "classic.toml")
+Config = PPOConfig | DQNConfig | A3CConfig
+ALGORITHMS: dict[str, type[PPOConfig] | type[DQNConfig] | type[A3CConfig]] = {
+    "ppo": PPOConfig,
+    "dqn": DQNConfig,
+    "a3c": A3CConfig,
+}
 # The keys of a table that are no settings.
 OURS = ("base", "task", "method", "differs", "paper", "radius", "algorithm", "starts_from")
 

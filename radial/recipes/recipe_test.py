@@ -9,12 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from radial.algorithms.a3c import A3CConfig
 from radial.algorithms.config import decode, encode
 from radial.algorithms.dqn import DQNConfig
 from radial.algorithms.ppo import PPOConfig
 from radial.core.data import BadInput
 from radial.core.schedules import Constant, Exponential, Linear, Smoothed
-from radial.objectives import dqn
+from radial.objectives import a3c, dqn
 from radial.objectives.bounding import Mix
 from radial.objectives.ppo import SA, Plain, RadialLikelihood, RadialReleased, RadialWorstCase
 from radial.recipes.recipe import RECIPES, parse_radius, recipe, spell_radius, with_settings, with_steps
@@ -33,6 +34,10 @@ ABLATIONS = [f"{game}-radial-dqn-{margin}" for game in ("bankheist", "roadrunner
 ABLATIONS += ["pong-sa-dqn-ibp", "bankheist-sa-dqn-ibp"]
 ATARI = [f"{game}-{method}" for game in GAMES for method in Q_METHODS] + SMALL + ABLATIONS
 Q_CLASSIC = [*(f"cartpole-{method}" for method in Q_METHODS), "acrobot-dqn", "acrobot-radial-dqn"]
+AC_METHODS = ("a3c", "radial-a3c", "radial-a3c-worst-case")
+A3C = [f"{game}-{method}" for game in GAMES for method in AC_METHODS]
+A3C += [f"pong-small-{method}" for method in AC_METHODS[:2]]
+AC_CLASSIC = [f"{task}-{method}" for task in ("cartpole", "acrobot") for method in AC_METHODS]
 TOTAL, TOTAL_SEM = 125993.3, 3160.9  # of all 36 cells of the paper's table
 PER_MINIBATCH = 2_048 / 320  # env steps per minibatch of the authors: 10 epochs × 32
 
@@ -41,10 +46,11 @@ PER_MINIBATCH = 2_048 / 320  # env steps per minibatch of the authors: 10 epochs
 
 
 def test_every_recipe_of_the_table_is_there() -> None:
-    assert set(RECIPES()) == {*MUJOCO, *CLASSIC, *ATARI, *Q_CLASSIC}
+    assert set(RECIPES()) == {*MUJOCO, *CLASSIC, *ATARI, *Q_CLASSIC, *A3C, *AC_CLASSIC}
     assert [name for name in RECIPES() if name in MUJOCO] == MUJOCO
     for name, one in RECIPES().items():
-        assert type(one.config) is (PPOConfig if name in MUJOCO + CLASSIC else DQNConfig)
+        others = A3CConfig if name in A3C + AC_CLASSIC else DQNConfig
+        assert type(one.config) is (PPOConfig if name in MUJOCO + CLASSIC else others)
 
 
 @pytest.mark.parametrize("name", MUJOCO)
@@ -135,8 +141,8 @@ def test_sa_ppo(task: str, epsilon: float) -> None:
 def test_plain_recipes_are_plain_and_the_radius_is_the_ramps_end(name: str) -> None:
     one = recipe(name)
     assert one.name == name
-    if name.replace("-small", "").split("-")[1:] in (["ppo"], ["dqn"]):
-        assert one.config.objective in (Plain(), dqn.Plain())
+    if name.replace("-small", "").split("-")[1:] in (["ppo"], ["dqn"], ["a3c"]):
+        assert one.config.objective in (Plain(), dqn.Plain(), a3c.Plain())
     else:
         assert one.config.objective.coefficients(one.config.total_steps)["radius"] == one.radius
 
@@ -147,7 +153,7 @@ def test_deviations_are_sentences(name: str) -> None:
     assert all(sentence[0].isupper() or sentence[0] in "εκ" for sentence in differs)
     assert all(sentence.endswith(".") for sentence in differs)
     assert len(set(differs)) == len(differs)
-    assert len(differs) >= (5 if name in MUJOCO else 2 if name in ATARI else 0)
+    assert len(differs) >= (5 if name in MUJOCO else 2 if name in ATARI + A3C else 0)
 
 
 def test_paper_cells_by_hand() -> None:
@@ -242,6 +248,48 @@ def test_cells_that_the_paper_leaves_empty() -> None:
     certified = recipe("pong-radial-dqn").paper[-1]
     assert (certified.attack, certified.radius, certified.mean, certified.sem) == ("acr", 1 / 255, 0.894, None)
     assert recipe("pong-small-radial-dqn").paper == ()  # the paper trained no such agent
+
+
+@pytest.mark.parametrize("game", GAMES)
+def test_settings_of_the_authors_a3c(game: str) -> None:
+    for method in AC_METHODS:
+        config = recipe(f"{game}-{method}").config
+        assert (config.workers, config.num_envs, config.rollout) == (16, 1, 20)
+        assert (config.rate, config.adam_eps, config.anneal, config.max_grad_norm) == (1e-4, 1e-3, False, None)
+        assert (config.discount, config.lam, config.entropy) == (0.99, 1.0, 0.01)
+        assert config.total_steps == (20_000_000 if method == "a3c" else 10_000_000)
+        assert (config.env.suite, config.env.id.lower(), config.env.options) == (
+            "atari",
+            game,
+            {"preset": "radial-a3c"},
+        )
+        assert config.training_env.options == {"preset": "radial-a3c", "episodic_life": True}
+        assert recipe(f"{game}-{method}").init == (None if method == "a3c" else f"{game}-a3c")
+        assert bool(recipe(f"{game}-{method}").paper) == (game != "freeway")  # which the paper's A3C did not learn
+    kappa, radius = Constant(0.8 if game == "roadrunner" else 0.9), config.objective.radius
+    assert recipe(f"{game}-radial-a3c").config.objective == a3c.RadialOverlap(radius, kappa, "ibp", 0.5)
+    assert config.objective == a3c.RadialWorstCase(radius, kappa, "ibp")
+
+
+@pytest.mark.parametrize(
+    ("update", "epsilon"), [(0, 1e-9), (10_000, 6.35527e-8), (50_000, 3.90964e-5), (200_000, 1.990953e-3)]
+)
+def test_the_ramp_of_the_authors_a3c(update: int, epsilon: float) -> None:
+    """In updates of 20 steps; the ramp ends with two thirds of the training."""
+    objective = recipe("pong-radial-a3c").config.objective
+    assert objective.coefficients(20 * update)["radius"] == pytest.approx(epsilon, rel=2e-5)
+    assert objective.coefficients(6_666_667)["radius"] == 1 / 255
+
+
+def test_cells_of_the_papers_a3c() -> None:
+    cells = recipe("bankheist-radial-a3c-worst-case").paper
+    assert [(cell.attack, cell.mean) for cell in cells] == [
+        ("none", 760.0), ("pgd", 704.5), ("pgd", 517.0), ("pgd", 313.5), ("gwc", 445.5), ("acr", 0.627)
+    ]  # fmt: skip
+    reported = [cell for name in A3C for cell in recipe(name).paper]
+    assert len(reported) == 9 * 6
+    pong = [cell.mean for cell in recipe("pong-a3c").paper]
+    assert pong == [21.0, 21.0, 21.0, -17.85, -21.0, 0.0]
 
 
 # --------------------------------------------------------------------------------------------------- configs as text

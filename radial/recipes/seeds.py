@@ -15,7 +15,7 @@ from radial.agents.card import Card
 from radial.agents.checkpoints import CARD, load, save
 from radial.agents.registry import AnyAgent
 from radial.algorithms.config import encode
-from radial.algorithms.dqn import DQNConfig
+from radial.algorithms.ppo import PPOConfig
 from radial.core.data import BadInput
 from radial.evaluation.episodes import check_whole
 from radial.recipes.protocol import LABELS, NOMINAL, SEED, Column, Measure, Score, Subject, Watch, episodes_for, silent
@@ -28,7 +28,7 @@ LARGE = 1_000_000  # weights
 
 def deciding(made_by: Recipe) -> Column:
     """Under what seeds of a recipe are compared: its radius, and the attack that its paper reports."""
-    return Column("pgd" if isinstance(made_by.config, DQNConfig) else "mad", made_by.radius)
+    return Column("mad" if isinstance(made_by.config, PPOConfig) else "pgd", made_by.radius)
 
 
 def rule(by: Column) -> str:

@@ -16,7 +16,7 @@ from radial.agents.agents import agent_for
 from radial.agents.card import Card
 from radial.agents.checkpoints import CARD, load, save
 from radial.agents.registry import AnyAgent
-from radial.algorithms import dqn, ppo
+from radial.algorithms import a3c, dqn, ppo
 from radial.algorithms.config import encode
 from radial.attacks import ATTACKS
 from radial.core.data import Attack, BadInput
@@ -24,8 +24,12 @@ from radial.envs.make import make_env
 from radial.recipes.recipe import nearest
 
 AGENT = "agent"  # the folder of the finished agent in a run's folder
-Config = ppo.PPOConfig | dqn.DQNConfig
-LOOPS: dict[type, Callable[..., AnyAgent]] = {ppo.PPOConfig: ppo.train, dqn.DQNConfig: dqn.train}
+Config = ppo.PPOConfig | dqn.DQNConfig | a3c.A3CConfig
+LOOPS: dict[type, Callable[..., AnyAgent]] = {
+    ppo.PPOConfig: ppo.train,
+    dqn.DQNConfig: dqn.train,
+    a3c.A3CConfig: a3c.train,
+}
 
 
 def train(
@@ -60,6 +64,8 @@ def train(
     if folder is not None and resume and (folder / AGENT / CARD).is_file():
         return load(folder / AGENT)  # the run was finished, and what has been found out since is on the card
     origin = {"init": fingerprint(more["init"])} if "init" in more else {}
+    if isinstance(config, a3c.A3CConfig):
+        origin["resume"] = config.resumes
     agent.card = Card(
         env=config.env,
         recipe={"name": recipe, "config": encode(config), **origin},
@@ -84,8 +90,13 @@ def check(config: Config, seed: int, device: str = "cpu") -> None:
         raise BadInput(f"device must be one this machine has, got {device!r}")
     for step in (0, config.total_steps):
         _check_coefficients(config.objective.coefficients(step), step)
-    env = make_env(config.env, 1, seed)  # an unknown env, a missing package, a seed that is none
+    where = config.training_env if isinstance(config, a3c.A3CConfig) else config.env
+    env = make_env(where, 1, seed)  # an unknown env, a missing package, a seed that is none
     try:
+        if isinstance(config, a3c.A3CConfig):
+            a3c.check_device(config, found)
+            a3c.check_env(config, env)
+            return
         if isinstance(config, dqn.DQNConfig):
             dqn.check_env(config, env)
             return

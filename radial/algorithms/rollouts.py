@@ -1,0 +1,112 @@
+"""What happened: acting in many environments for some steps, and the record that on-policy learning starts from.
+
+Who acts is given, and what is learned from the record is the algorithms' business.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from radial.agents.normalizer import RewardScale
+from radial.algorithms.scores import Scores
+from radial.core.ball import Ball
+from radial.core.data import Attack, VecEnv
+
+
+class Acting(Protocol):
+    """An agent at work in a training: it may learn to see meanwhile, between `begin` and `finish`."""
+
+    @property
+    def agent(self) -> Any:
+        """Has `noise(rng, *shape)`, what its actions need to be random."""
+
+    def begin(self) -> None:
+        """Take the agent as it is now."""
+
+    def observe(self, obs: Tensor) -> Tensor:
+        """Raw observations (N, *obs) → prepared ones."""
+
+    def act(self, x: Tensor, noise: Tensor) -> Tensor:
+        """Sampled actions for prepared observations (N, *obs)."""
+
+    def observe_and_act(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Both at once."""
+
+    def finish(self) -> None:
+        """Give back what was learned meanwhile."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rollout:
+    """What happened, with leading (T, N); `x` has one row more, so that x[1:] is where each step led.
+
+    Rows that are not `real` are resets (see `Step`): no action was taken there and nothing may be learned from them.
+    """
+
+    x: Tensor  # (T + 1, N, *obs)
+    action: Tensor
+    reward: Tensor
+    terminated: Tensor
+    ended: Tensor
+    real: Tensor
+
+
+@dataclass(frozen=True)
+class Adversary:
+    """Adversarial training: each row of a step is shown attacked with some probability (SA-PPO's baseline)."""
+
+    attack: Attack
+    radius: float
+    probability: float
+
+    def __call__(self, agent: Any, x: Tensor, rng: torch.Generator) -> Tensor:
+        """What the agent is shown instead of x (N, *obs)."""
+        ball = Ball(x, self.radius)
+        shown = ball.project(self.attack.perturb(agent, ball, rng))
+        chosen = torch.rand(x.shape[0], generator=rng, device=x.device) < self.probability
+        return torch.where(chosen.unsqueeze(-1), shown, x)
+
+
+def collect(
+    env: VecEnv,
+    x: Tensor,
+    actor: Acting,
+    scale: RewardScale | None,
+    scores: Scores,
+    steps: int,
+    rng: torch.Generator,
+    adversary: Adversary | None = None,
+) -> tuple[Rollout, Tensor]:
+    """Act for `steps` steps in every env from prepared observations x; the rollout, and the x to go on from."""
+    actor.begin()
+    rows: list[tuple[Tensor, ...]] = []
+    noise = actor.agent.noise(rng, steps, env.num_envs)
+    obs: Tensor | None = None  # before the first step, x is all there is to see
+    for t in range(steps):
+        if obs is not None and adversary is None:
+            x, action = actor.observe_and_act(obs, noise[t])
+        else:
+            x = x if obs is None else actor.observe(obs)
+            x = x if adversary is None else adversary(actor.agent, x, rng)
+            action = actor.act(x, noise[t])
+        step = env.step(action.cpu())
+        rows.append((x, action, step.reward, step.score, step.terminated, step.ended, step.real))
+        obs = step.obs.to(x.device)
+    assert obs is not None
+    x = actor.observe(obs)
+    actor.finish()
+    xs, actions, *columns = zip(*rows, strict=True)
+    reward, score, terminated, ended, real = (torch.stack(column) for column in columns)
+    scores.add(score, ended, real)
+    reward = reward if scale is None else scale.over_time(reward, ended, real)
+    learned = (torch.stack(actions), *(column.to(x.device) for column in (reward, terminated, ended, real)))
+    return Rollout(torch.stack([*xs, x]), *learned), x
+
+
+def check_finite(rollout: Rollout, step: int) -> None:
+    """Stop before anything is learned from NaN or inf."""
+    for name in ("x", "action", "reward"):
+        if not bool(torch.isfinite(getattr(rollout, name)).all()):
+            raise FloatingPointError(f"{name} is not finite in the rollout that ends at step {step}")

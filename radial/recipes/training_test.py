@@ -1,0 +1,45 @@
+"""`train` for a config of any algorithm: the loop is found, and the card says how the agent came to be."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from radial.agents.actor_critic import ActorCritic
+from radial.agents.checkpoints import load
+from radial.algorithms.a3c import A3CConfig
+from radial.core.data import BadInput, EnvSpec
+from radial.core.schedules import Constant
+from radial.objectives.a3c import RadialOverlap
+from radial.recipes.training import check, train
+
+TINY = A3CConfig(
+    EnvSpec("classic", "CartPole-v1"), RadialOverlap(Constant(0.1)), total_steps=200, workers=1, num_envs=2, rollout=5,
+    hidden=(8,), compile=False,
+)  # fmt: skip
+
+
+def test_an_actor_critic_comes_with_a_card_and_starts_another_one(tmp_path: Path) -> None:
+    agent = train(TINY, 3, out=tmp_path / "first", quiet=True, recipe="tiny")
+    assert isinstance(agent, ActorCritic)
+    card = load(tmp_path / "first").card
+    assert (card.env, card.seed, card.steps, card.recipe["name"]) == (TINY.env, 3, 200, "tiny")
+    assert card.recipe["resume"] == "exact"
+    second = train(TINY, 4, init=tmp_path / "first", quiet=True)
+    assert "init" in second.card.recipe
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"env": EnvSpec("classic", "Pendulum-v1")}, "discrete actions"),
+        ({"episodic_life": True}, "episodic_life"),  # CartPole has no lives
+        ({"objective": RadialOverlap(Constant(-0.1))}, "radius must lie in"),
+        ({"objective": RadialOverlap(Constant(0.1), Constant(2.0))}, "kappa must lie in"),
+        ({"env": EnvSpec("atari", "Pong")}, "80, 80"),  # frames of another preset
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_anything_is_written(change: dict[str, object], says: str) -> None:
+    with pytest.raises(BadInput, match=says) as caught:
+        check(replace(TINY, **change), 0)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
