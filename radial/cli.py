@@ -5,7 +5,6 @@ import json
 import sys
 from collections.abc import Sequence
 
-import tyro
 from rich.console import Console
 from rich.table import Table
 from tyro.extras import SubcommandApp
@@ -15,6 +14,7 @@ from radial.commands.bench_dqn import bench_dqn
 from radial.commands.bench_ppo import bench_ppo
 from radial.commands.certify import certify
 from radial.commands.evaluate import evaluate
+from radial.commands.parsing import later, parse
 from radial.commands.recipes import recipes
 from radial.commands.reproduce import reproduce
 from radial.commands.train import train
@@ -26,21 +26,19 @@ from radial.version import __version__
 app = SubcommandApp()
 bench = SubcommandApp()
 zoo = SubcommandApp()
-app.command(train)
-app.command(evaluate)
-app.command(certify)
-app.command(reproduce)
-app.command(recipes)
+for command in (train, evaluate, certify, reproduce, recipes):
+    app.command(later(command))
 app.command(zoo, name="zoo", help="the trained agents that come with the repository")
-zoo.command(name="list")(list_zoo)
-zoo.command(name="add")(add_zoo)
+zoo.command(name="list")(later(list_zoo))
+zoo.command(name="add")(later(add_zoo))
 app.command(bench, name="bench", help="measure speed and memory on this machine, as ratios in one run")
-bench.command(name="ppo")(bench_ppo)
-bench.command(name="dqn")(bench_dqn)
-bench.command(name="a3c")(bench_a3c)
+bench.command(name="ppo")(later(bench_ppo))
+bench.command(name="dqn")(later(bench_dqn))
+bench.command(name="a3c")(later(bench_a3c))
 
 
 @app.command
+@later
 def version(json: bool = False) -> None:
     """Print the version.
 
@@ -51,6 +49,7 @@ def version(json: bool = False) -> None:
 
 
 @bench.command(name="bounds")
+@later
 def bench_bounds(
     json: bool = False, threads: int | None = None, device: str = "cpu", networks: tuple[str, ...] = ()
 ) -> None:
@@ -132,12 +131,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from radial.evaluation.audit import SoundnessError
 
     try:
-        app.cli(
-            prog="radial",
-            description="Train, attack and certify deep-RL agents that withstand perturbed observations.",
-            args=arguments,
-            config=(tyro.conf.FlagCreatePairsOff,),
-        )
+        run = parse(app, arguments, "Train, attack and certify deep-RL agents that withstand perturbed observations.")
+        run()
     except BadInput as error:
         _end(error, 2)
     except Stopped as stopped:

@@ -26,7 +26,7 @@ from radial.algorithms.run import Run, Stopped, derived_seed
 from radial.algorithms.scores import Scores
 from radial.core import checks
 from radial.core.data import BadInput, Discrete, EnvSpec, VecEnv
-from radial.core.schedules import Linear, Schedule
+from radial.core.schedules import Linear, Schedule, settle
 from radial.envs.make import make_env
 from radial.objectives.dqn import TD, Objective, Plain
 
@@ -67,8 +67,7 @@ class DQNConfig:
         checks.whole(self, "learning_starts", least=0)
         checks.positive(self, "rate", "adam_eps", "max_grad_norm")
         checks.share(self, "discount")
-        if not callable(self.exploration):
-            raise BadInput(f"exploration must be a schedule such as Constant(0.01), got {self.exploration!r}")
+        settle(self, "exploration")
         if not self.hidden or any(width < 1 for width in self.hidden):
             raise BadInput(f"hidden must be widths ≥ 1, got {self.hidden}")
 

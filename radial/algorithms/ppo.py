@@ -23,7 +23,7 @@ from radial.algorithms.run import Run, Stopped, derived_seed
 from radial.algorithms.scores import Scores
 from radial.core import checks
 from radial.core.data import Attack, BadInput, EnvSpec, VecEnv
-from radial.core.schedules import Constant, Schedule
+from radial.core.schedules import Constant, Schedule, settle
 from radial.envs.make import make_env
 from radial.losses.policy import gae
 from radial.objectives.ppo import Objective, Plain
@@ -77,6 +77,7 @@ class PPOConfig:
         )
         checks.share(self, "discount", "lam", "attack_probability")
         checks.not_negative(self, "entropy")
+        settle(self, "attack_radius")
         if callable(self.max_std):
             least = min(self.max_std(0), self.max_std(self.total_steps))  # schedules are monotone
         else:

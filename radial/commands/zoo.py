@@ -13,7 +13,9 @@ def list_zoo(json: bool = False) -> None:
     """
     from radial.recipes.zoo import zoo_agents, zoo_folder
 
-    agents = zoo_agents()
+    agents, broken = zoo_agents()
+    for fault in broken:
+        say(f"left out: {fault}")
     if json:
         rows = [
             {

@@ -144,6 +144,16 @@ class Exponential:
 Schedule = Constant | Linear | Smoothed | Exponential
 
 
+def settle(owner: object, *names: str) -> None:
+    """In a frozen dataclass that is being made, turn plain numbers into constants and refuse what is no schedule."""
+    for name in names:
+        value = getattr(owner, name)
+        if isinstance(value, Real) and not isinstance(value, bool):
+            object.__setattr__(owner, name, Constant(float(value)))
+        elif not isinstance(value, Schedule):
+            raise BadInput(f"{name} must be a number or a schedule such as Linear(…), got {value!r}")
+
+
 def lambert_w(c: float) -> float:
     """The w ≥ 0 with w·exp(w) = c, for c > 0, by Newton's method on w + ln w = ln c."""
     w = max(math.log1p(c) - math.log1p(math.log1p(c)), 1e-12)

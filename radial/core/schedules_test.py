@@ -1,11 +1,12 @@
 """The schedules against the numbers of the authors' code."""
 
 import math
+from dataclasses import dataclass
 
 import pytest
 
 from radial.core.data import BadInput
-from radial.core.schedules import Constant, Exponential, Linear, Smoothed, lambert_w
+from radial.core.schedules import Constant, Exponential, Linear, Schedule, Smoothed, lambert_w, settle
 
 DQN = Smoothed(end=1 / 255, first_step=50_000, last_step=4_000_000)
 A3C = Smoothed(end=1 / 255, first_step=0, last_step=1_000_000 / 3, start=1e-9)
@@ -97,3 +98,22 @@ def test_bad_input_is_one_line_that_names_the_field(build: object, names: str) -
     with pytest.raises(BadInput, match=names) as error:
         build()  # type: ignore[operator]
     assert "\n" not in str(error.value)
+
+
+def test_a_plain_number_is_a_constant() -> None:
+    """`RadialWorstCase(0.1, kappa=0.5)` means what it says."""
+
+    @dataclass(frozen=True)
+    class Owner:
+        radius: Schedule
+
+        def __post_init__(self) -> None:
+            settle(self, "radius")
+
+    assert Owner(0.25).radius == Constant(0.25)  # type: ignore[arg-type]
+    assert Owner(1).radius(7) == 1.0  # type: ignore[arg-type]
+    ramp = Linear(0.1, 0, 10)
+    assert Owner(ramp).radius is ramp
+    for wrong in ("0.1", None, True, math.nan):
+        with pytest.raises(BadInput):
+            Owner(wrong)  # type: ignore[arg-type]

@@ -147,17 +147,24 @@ def make_atari(spec: EnvSpec, seeds: Sequence[int], threads: int | None, timeout
     if backend == "envpool":
         emulators = EnvPools(spec, seeds, picture, threads)
         engine = {"backend": "envpool", "version": emulators.version}
-        simulator = f"ALE built into envpool {emulators.version}"
+        engine["simulator"] = _simulator(f"ALE built into envpool {emulators.version}", spec)
     else:
         emulators = AlePools(GAMES[spec.id], seeds, picture, threads)
-        engine = {"backend": "ale", "version": version("ale-py")}
-        simulator = f"ALE {version('ale-py')}"
+        engine = ale_engine(spec)
     if picture.skip == 1:
         emulators = LastThree(emulators, len(seeds))
-    preset = spec.options.get("preset", "radial-dqn")
-    engine["simulator"] = f"{simulator}, its ROM {GAMES[spec.id]}, {preset}, frame skip {SKIP}, sticky 0"
     native = AtariVectorEnv(Games(spec, emulators, buttons, len(seeds)), len(seeds))
     return GymnasiumVec(native, spec, engine=engine, timeout=timeout, clip_reward=True)
+
+
+def ale_engine(spec: EnvSpec) -> dict[str, str]:
+    """What plays where ale-py does."""
+    return {"backend": "ale", "version": version("ale-py"), "simulator": _simulator(f"ALE {version('ale-py')}", spec)}
+
+
+def _simulator(emulator: str, spec: EnvSpec) -> str:
+    preset = spec.options.get("preset", "radial-dqn")
+    return f"{emulator}, its ROM {GAMES[spec.id]}, {preset}, frame skip {SKIP}, sticky 0"
 
 
 def picture_of(spec: EnvSpec) -> tuple[Picture, tuple[str, ...]]:

@@ -4,6 +4,7 @@ One env at a time, no autoreset; what is searched for is not known here.
 """
 
 import hashlib
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 import gymnasium
@@ -12,10 +13,11 @@ import torch
 from torch import Tensor
 
 from radial.core.data import BadInput, Discrete, EnvSpec
-from radial.envs.atari import Games, picture_of
+from radial.envs.atari import Games, ale_engine, picture_of
 from radial.envs.atari_frames import GAMES, PRESETS
 from radial.envs.atari_pools import LastThree, Single
 from radial.envs.checks import actions_of, observation_shape
+from radial.envs.gymnasium_vec import simulator_of
 from radial.envs.make import suite_of
 from radial.envs.quiet import quiet_about_age
 
@@ -25,10 +27,12 @@ _ROW = np.arange(1)
 class Cloneable(Protocol):
     """One environment whose state can be taken out and put back; reset it first.
 
+    engine   backend, version, simulator
     horizon  the most steps of an episode; None: nothing but the game ends it
     """
 
     spec: EnvSpec
+    engine: Mapping[str, str]
     observation_shape: tuple[int, ...]
     actions: Discrete
     horizon: int | None
@@ -80,6 +84,7 @@ class CloneableAtari:
         self._obs = torch.empty(0)
         self._ended = True
         self.spec = spec
+        self.engine: Mapping[str, str] = ale_engine(spec)
         self.observation_shape = self._games.observation_shape
         self.actions = Discrete(self._games.actions)
         self.horizon: int | None = self._games.limit
@@ -141,6 +146,11 @@ class CloneableClassic:
         self._obs = torch.empty(0)
         self._ended = True
         self.spec = spec
+        self.engine: Mapping[str, str] = {
+            "backend": "gymnasium",
+            "version": gymnasium.__version__,
+            "simulator": simulator_of(env),
+        }
         self.observation_shape = observation_shape(env.observation_space)
         self.actions = actions
         self.horizon: int | None = None if self._limit is None else int(self._limit._max_episode_steps)

@@ -160,13 +160,13 @@ def make_gymnasium(
             raise BadInput(f"{spec} needs a package that is missing: {_remedy(spec, error)}") from error
         except (TypeError, ValueError, LookupError, AssertionError, gymnasium.error.Error) as error:
             raise BadInput(f"{spec} cannot be made with these options: {_line(error)}") from error
-    engine = {"backend": "gymnasium", "version": gymnasium.__version__, "simulator": _simulator(native.envs[0])}
+    engine = {"backend": "gymnasium", "version": gymnasium.__version__, "simulator": simulator_of(native.envs[0])}
     return GymnasiumVec(native, spec, engine=engine, seeds=seeds, timeout=timeout)
 
 
 def _remedy(spec: EnvSpec, error: Exception) -> str:
     """The pip line for a missing package, where it is ours to know."""
-    if spec.suite == "mujoco":
+    if spec.suite == "mujoco" and "backend" not in spec.options:
         return "pip install 'radial-rl[mujoco]' or pip install 'radial-rl[envpool]'"
     return "pip install 'radial-rl[mujoco]'" if "mujoco" in str(error).lower() else _line(error)
 
@@ -175,7 +175,7 @@ def _line(error: Exception) -> str:
     return f"{type(error).__name__} {error}".splitlines()[0]
 
 
-def _simulator(env: gymnasium.Env[Any, Any]) -> str:
+def simulator_of(env: gymnasium.Env[Any, Any]) -> str:
     """The package that computes the physics, with its version if it is an installed one."""
     module = type(env.unwrapped).__module__
     package = "mujoco" if ".mujoco." in module else module.split(".")[0]

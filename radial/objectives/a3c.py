@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from radial.core import checks
 from radial.core.ball import Ball
-from radial.core.data import BadInput, Bounds, Loss
-from radial.core.schedules import Constant, Schedule
+from radial.core.data import Bounds, Loss
+from radial.core.schedules import Constant, Schedule, settle
 from radial.losses.actor_critic import (
     policy_gradient,
     policy_overlap,
@@ -125,9 +125,8 @@ class _Radial(ABC):
     draws = 0
 
     def __post_init__(self) -> None:
-        check(self.radius, self.bound)
-        if not callable(self.kappa):
-            raise BadInput(f"kappa must be a schedule such as Constant(0.9), got {self.kappa!r}")
+        settle(self, "radius", "kappa")
+        check(self.bound)
 
     @abstractmethod
     def adversarial(self, bounds: Bounds, logits: Tensor, batch: Batch) -> Tensor:

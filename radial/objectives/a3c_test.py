@@ -261,9 +261,9 @@ def test_a_config_can_be_written_and_read(name: str):
 @pytest.mark.parametrize(
     ("make", "field"),
     [
-        (lambda: RadialWorstCase(0.1), "radius"),
+        (lambda: RadialWorstCase("wide"), "radius"),
         (lambda: RadialWorstCase(RADIUS, bound="magic"), "bound"),
-        (lambda: RadialOverlap(RADIUS, kappa=0.9), "kappa"),
+        (lambda: RadialOverlap(RADIUS, kappa="most"), "kappa"),
         (lambda: RadialOverlap(RADIUS, margin=1.5), "margin"),
         (lambda: RadialOverlapReleased(RADIUS, margin=-0.5), "margin"),
     ],

@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from radial.bounds.methods import method
 from radial.core.ball import Ball
-from radial.core.data import BadInput, Bounds
-from radial.core.schedules import Schedule
+from radial.core.data import Bounds
+from radial.core.schedules import Schedule, settle
 
 Coefficients = Mapping[str, Tensor]  # schedules at a step, as tensors ()
 
@@ -26,13 +26,12 @@ class Mix:
     second: str = "crown-ibp"
 
     def __post_init__(self) -> None:
+        settle(self, "share")
         method(self.first), method(self.second)
 
 
-def check(radius: Schedule, bound: str | Mix) -> None:
-    """Refuse what is no schedule or no bound method."""
-    if not callable(radius):
-        raise BadInput(f"radius must be a schedule such as Constant(0.075), got {radius!r}")
+def check(bound: str | Mix) -> None:
+    """Refuse what is no bound method."""
     if not isinstance(bound, Mix):
         method(bound)
 

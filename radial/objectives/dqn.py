@@ -15,7 +15,7 @@ from radial.bounds.certify import margins
 from radial.core import checks
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds
-from radial.core.schedules import Constant, Schedule
+from radial.core.schedules import Constant, Schedule, settle
 from radial.losses.action_values import overlap, symmetric_overlap, worst_case_td
 from radial.losses.baselines import imitation, margin_hinge, robust_imitation
 from radial.objectives.bounding import Coefficients, Mix, cheapest, check, enclose, schedules
@@ -84,9 +84,8 @@ class _Radial(ABC):
     student = False
 
     def __post_init__(self) -> None:
-        check(self.radius, self.bound)
-        if not callable(self.kappa):
-            raise BadInput(f"kappa must be a schedule such as Constant(0.8), got {self.kappa!r}")
+        settle(self, "radius", "kappa")
+        check(self.bound)
 
     @abstractmethod
     def adversarial(self, advantage: Bounds, base: Nominal, batch: Batch, td: TD) -> Tensor:
@@ -177,7 +176,8 @@ class SA:
     student = False
 
     def __post_init__(self) -> None:
-        check(self.radius, self.bound)
+        settle(self, "radius")
+        check(self.bound)
         if self.inner not in INNER:
             raise BadInput(f"inner must be one of {', '.join(INNER)}, got {self.inner!r}")
         checks.not_negative(self, "weight", "hinge")
@@ -277,9 +277,8 @@ class RS:
     student = True
 
     def __post_init__(self) -> None:
-        check(self.radius, self.bound)
-        if not callable(self.weight):
-            raise BadInput(f"weight must be a schedule such as Constant(0.5), got {self.weight!r}")
+        settle(self, "radius", "weight")
+        check(self.bound)
 
     def coefficients(self, step: int) -> dict[str, float]:
         """ε, the share of a mix, and λ."""

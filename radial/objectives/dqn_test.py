@@ -326,15 +326,15 @@ def test_every_objective_of_the_table_is_under_contract():
 @pytest.mark.parametrize(
     ("make", "field"),
     [
-        (lambda: RadialWorstCase(0.1), "radius"),
+        (lambda: RadialWorstCase("wide"), "radius"),
         (lambda: RadialWorstCase(RADIUS, bound="magic"), "bound"),
-        (lambda: RadialOverlap(RADIUS, kappa=0.8), "kappa"),
+        (lambda: RadialOverlap(RADIUS, kappa="most"), "kappa"),
         (lambda: RadialOverlap(RADIUS, margin=1.5), "margin"),
         (lambda: SA(RADIUS, weight=0.1, inner="sgld"), "inner"),
         (lambda: SA(RADIUS, weight=float("nan")), "weight"),
         (lambda: SA(RADIUS, weight=0.1, hinge=-1.0), "hinge"),
         (lambda: SA(RADIUS, weight=0.1, steps=0), "steps"),
-        (lambda: RS(RADIUS, weight=0.5), "weight"),
+        (lambda: RS(RADIUS, weight="half"), "weight"),
         (lambda: TD(loss="huber"), "loss"),
         (lambda: loss(ALL["rs"], on=Nets(network(0), network(1))), "student"),
     ],

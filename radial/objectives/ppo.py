@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds, Continuous, Discrete, Loss
-from radial.core.schedules import Constant, Schedule
+from radial.core.schedules import Constant, Schedule, settle
 from radial.losses.policy import Categorical, Family, Gaussian, clipped_surrogate, standardize
 from radial.losses.radial import six_way_surrogate, worst_case_likelihood, worst_case_surrogate
 from radial.objectives.bounding import Coefficients, Mix, cheapest, check, enclose, schedules
@@ -98,7 +98,8 @@ class _Radial(ABC):
     draws = 0
 
     def __post_init__(self) -> None:
-        check(self.radius, self.bound)
+        settle(self, "radius", "kappa")
+        check(self.bound)
 
     @abstractmethod
     def worst(self, clean: Tensor, likelihood: Bounds, batch: Batch, advantage: Tensor, clip: float) -> Tensor:
@@ -185,7 +186,8 @@ class SA:
     steps: int = 10
 
     def __post_init__(self) -> None:
-        check(self.radius, self.bound)
+        settle(self, "radius")
+        check(self.bound)
         if self.inner not in INNER:
             raise BadInput(f"inner must be one of {', '.join(INNER)}, got {self.inner!r}")
         if not (math.isfinite(self.weight) and self.weight >= 0):

@@ -143,7 +143,7 @@ def test_the_released_form_is_plain_while_the_radius_is_zero():
     [
         (lambda: SA(Constant(0.1), weight=0.1, inner="pgd"), "inner"),
         (lambda: SA(Constant(0.1), weight=float("nan")), "weight"),
-        (lambda: RadialWorstCase(0.1), "radius"),
+        (lambda: RadialWorstCase("wide"), "radius"),
         (lambda: RadialWorstCase(Constant(0.1), bound="magic"), "bound"),
     ],
 )

@@ -40,8 +40,16 @@ class Entry:
 
     @property
     def match(self) -> str | None:
-        """Ours is "within" 2·√(SEM² + SEM²) of the paper's, "above" or "below"; None where a number is missing."""
-        if self.ours is None or self.paper.mean is None or self.paper.sem is None:
+        """Ours is "within" 2·√(SEM² + SEM²) of the paper's, "above" or "below"; None where a number is missing.
+
+        One episode has no standard error, so it matches nothing.
+        """
+        if (
+            self.ours is None
+            or self.paper.mean is None
+            or self.paper.sem is None
+            or self.ours.facts.get("episodes") == 1
+        ):
             return None
         gap = self.ours.mean - self.paper.mean
         if abs(gap) <= WIDTH * math.hypot(self.ours.sem, self.paper.sem):

@@ -40,9 +40,15 @@ def zoo_names() -> list[str]:
     return sorted(path.name for path in folder.iterdir() if (path / CARD).is_file()) if folder.is_dir() else []
 
 
-def zoo_agents() -> list[Resident]:
-    """All of them, each loaded and so known to be whole."""
-    return [Resident(name, zoo_folder() / name, load(zoo_folder() / name).card) for name in zoo_names()]
+def zoo_agents() -> tuple[list[Resident], list[str]]:
+    """All of them, each loaded and so known to be whole; and what is wrong with those that are not."""
+    whole, broken = [], []
+    for name in zoo_names():
+        try:
+            whole.append(Resident(name, zoo_folder() / name, load(zoo_folder() / name).card))
+        except BadInput as error:
+            broken.append(str(error))
+    return whole, broken
 
 
 def resolve(agent: str) -> Path:
