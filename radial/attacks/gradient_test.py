@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from radial.agents.actor_critic import ActorCritic
+from radial.agents.impala_agent import ImpalaAgent
 from radial.agents.q_agent import QAgent
 from radial.attacks.gradient import FGSM, MAD, PGD, Critic, NoAttack, RandomNoise
 from radial.attacks.learning_test import random_agent
@@ -133,11 +134,15 @@ def test_fgsm_is_one_step_to_a_corner() -> None:
     assert frames.tolist()[0] == pytest.approx([0.12, 0.85])
 
 
-@pytest.mark.parametrize(("kind", "side"), [(QAgent, 84), (ActorCritic, 80)])
-def test_what_decides_is_climbed_and_frames_stay_frames(kind: type[QAgent | ActorCritic], side: int) -> None:
-    agent = kind((1, side, side), 3)
+@pytest.mark.parametrize(
+    ("kind", "shape"), [(QAgent, (1, 84, 84)), (ActorCritic, (1, 80, 80)), (ImpalaAgent, (3, 64, 64))]
+)
+def test_what_decides_is_climbed_and_frames_stay_frames(
+    kind: type[QAgent | ActorCritic | ImpalaAgent], shape: tuple[int, int, int]
+) -> None:
+    agent = kind(shape, 3)
     agent.initialize(seeded())
-    center = torch.rand(2, 1, side, side, generator=seeded(1)).round()  # black and white: every pixel is at an end
+    center = torch.rand(2, *shape, generator=seeded(1)).round()  # black and white: every pixel is at an end
     ball = Ball(center, 8 / 255, low=0.0, high=1.0)
     score = PGD().score(agent, center)
     for attack in (PGD(steps=3), FGSM(), MAD(steps=3), Critic(steps=3)):
