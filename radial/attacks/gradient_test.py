@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -9,6 +10,7 @@ from torch import Tensor
 from radial.agents.actor_critic import ActorCritic
 from radial.agents.impala_agent import ImpalaAgent
 from radial.agents.q_agent import QAgent
+from radial.attacks import ATTACKS
 from radial.attacks.gradient import FGSM, MAD, PGD, Critic, NoAttack, RandomNoise
 from radial.attacks.learning_test import random_agent
 from radial.core.ball import Ball
@@ -122,6 +124,16 @@ def test_the_strong_preset_changes_more_choices_than_the_papers() -> None:
     assert changed[-1] > 0
     assert (PGD.strong().restarts, PGD.strong().loss) == (5, "margin")
     assert PGD() == PGD(steps=10, step_size=0.1, restarts=1, random_start=False, loss="cross-entropy")  # the paper's
+
+
+def test_the_protocol_of_procgen_by_hand() -> None:
+    """Ten steps of ε/5 without a random start: five reach the corner, and there the rest stay."""
+    assert ATTACKS["pgd-procgen"]() == PGD.procgen() == PGD(steps=10, step_size=0.2, restarts=1, random_start=False)
+    agent = linear([[1.0, 0.0], [0.0, 1.0]], Discrete(2))
+    ball = Ball(torch.tensor([[0.6, 0.5]]), 0.1, low=0.0, high=1.0)
+    for steps, reach in ((1, 0.02), (4, 0.08), (5, 0.1), (10, 0.1)):
+        x = replace(PGD.procgen(), steps=steps).perturb(agent, ball, seeded())
+        assert x.tolist()[0] == pytest.approx([0.6 - reach, 0.5 + reach], abs=1e-6)
 
 
 def test_fgsm_is_one_step_to_a_corner() -> None:

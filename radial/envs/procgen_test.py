@@ -50,6 +50,34 @@ def test_levels_in_words() -> None:
     assert str(levels_of(spec(split="test"))) == "easy, all levels"
 
 
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"split": "valid"}, "option split must be train or test, got 'valid'"),
+        ({"num_levels": 0}, r"option num_levels must be an integer ≥ 1 \(all levels there are: split test\), got 0"),
+        ({"num_levels": -5}, "option num_levels must be an integer ≥ 1"),
+        ({"num_levels": True}, "option num_levels must be an integer ≥ 1"),
+        ({"num_levels": 9, "start_level": -1}, "option start_level must be an integer ≥ 0, got -1"),
+        ({"start_level": 9}, "option start_level needs num_levels"),
+        ({"num_levels": 2**31}, r"start_level \+ num_levels must be at most 2147483647, got 2147483648"),
+        ({"split": "test", "num_levels": 9}, "give split or num_levels, not both"),
+        ({"split": "test", "start_level": 9}, "give split or start_level, not both"),
+        ({"distribution_mode": "esay"}, "option distribution_mode must be easy or hard or extreme or .*, got 'esay'"),
+        ({"distribution_mode": "memory"}, "option distribution_mode of fruitbot must be easy or hard, got 'memory'"),
+        ({"levels": 9}, "options of suite procgen are distribution_mode, split, num_levels, start_level, got 'levels'"),
+    ],
+)
+def test_levels_that_cannot_be_meant(options: dict[str, int | str], message: str) -> None:
+    with pytest.raises(BadInput, match=message) as caught:
+        make_env(spec(**options), 1, 0)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_nearest_game_is_named() -> None:
+    with pytest.raises(BadInput, match="procgen has no environment 'fruitbots'; did you mean 'fruitbot'"):
+        make_env(spec("fruitbots"), 1, 0)
+
+
 def seen(which: EnvSpec, steps: int = 400, num_envs: int = 16) -> list[int]:
     """The levels of the episodes that random play begins, in the order of their first steps; from the pool itself."""
     pool = make_env(which, num_envs, seed=0, threads=1)._native
