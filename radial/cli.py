@@ -13,6 +13,7 @@ from tyro.extras import SubcommandApp
 from radial.commands.bench_a3c import bench_a3c
 from radial.commands.bench_dqn import bench_dqn
 from radial.commands.bench_ppo import bench_ppo
+from radial.commands.bench_procgen import bench_procgen
 from radial.commands.certify import certify
 from radial.commands.evaluate import evaluate
 from radial.commands.recipes import recipes
@@ -38,6 +39,7 @@ app.command(bench, name="bench", help="measure speed and memory on this machine,
 bench.command(name="ppo")(bench_ppo)
 bench.command(name="dqn")(bench_dqn)
 bench.command(name="a3c")(bench_a3c)
+bench.command(name="procgen")(bench_procgen)
 
 
 @app.command

@@ -12,7 +12,6 @@ from typing import Any
 
 import torch
 
-from radial.agents.agents import agent_for
 from radial.agents.card import Card
 from radial.agents.checkpoints import CARD, load, save
 from radial.agents.registry import AnyAgent
@@ -100,9 +99,9 @@ def check(config: Config, seed: int, device: str = "cpu") -> None:
         if isinstance(config, dqn.DQNConfig):
             dqn.check_env(config, env)
             return
+        ppo.check_env(config, env)
     finally:
         env.close()
-    agent_for(env.observation_shape, env.actions, config.hidden)
     if config.attack is not None:
         attack_named(config.attack)
     for step in (0, config.total_steps):
