@@ -46,12 +46,12 @@ class A3CConfig:
     workers: int = 16  # processes; 1: in this one, and then a run can be repeated bit for bit
     num_envs: int = 1  # of each worker
     rollout: int = 20  # steps of each env per update
+    episodic_life: bool = False  # of Atari: a lost life ends an episode of the training; whole games are evaluated
     rate: float = 1e-4
     anneal: bool = False  # the rate falls linearly to 0
     adam_eps: float = 1e-3
     max_grad_norm: float | None = None  # None: do not clip
     discount: float = 0.99
-    episodic_life: bool = False  # of Atari: a lost life ends an episode of the training; whole games are evaluated
     lam: float = 1.0  # of the advantages; values learn from k-step returns
     entropy: float = 0.01  # weight of the entropy bonus
     hidden: tuple[int, ...] = (64, 64)  # for vectors; frames have the network of the paper
@@ -111,7 +111,7 @@ def train(
             training.restore(*run.restored)
         if config.workers == 1:
             _synchronous(run, training, threads)
-        else:
+        elif training.step < config.total_steps:
             _asynchronous(run, training)
     return training.finished()
 
@@ -154,7 +154,7 @@ def _asynchronous(run: Run, training: "Training") -> None:
     board = Board.fresh(config.workers, training.step, config.total_steps)
     build = partial(player_in_worker, config, training.seed, training.step, training.model, make_env)
     with Crew(build, board, config.patience) as crew:
-        over, saved = training.step >= config.total_steps, training.step
+        over, saved = False, training.step
         while not over:
             training.hear(*crew.look())
             over = board.over or run.signal is not None

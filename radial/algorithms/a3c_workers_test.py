@@ -2,8 +2,11 @@
 
 import json
 import os
+import random
 import signal
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -97,7 +100,10 @@ def test_a_worker_that_is_killed_and_one_that_hangs_are_started_again_and_counte
     assert all(bool(tensor.isfinite().all()) for tensor in agent.state_dict().values())
     assert not children()
     assert set(os.listdir("/dev/shm")) <= shared
-    del agent
+    monkeypatch.delattr(a3c, "Crew")  # a finished run needs none: it gives its agent
+    again = train(TINY, 0, out=tmp_path / "run", resume=True, quiet=True)
+    assert all(torch.equal(again.state_dict()[name], tensor) for name, tensor in agent.state_dict().items())
+    del agent, again
     assert len(os.listdir("/proc/self/fd")) <= files + 2  # multiprocessing keeps a pipe to its own helper
 
 
@@ -111,6 +117,32 @@ def test_an_error_in_a_worker_ends_the_training_and_reaches_the_user_whole(monke
     assert "Traceback" in said
     assert "in _break" in said
     assert said.rstrip().endswith("ZeroDivisionError: the simulator divided by zero")
+    assert not children()
+
+
+@pytest.mark.nightly
+def test_thirty_kills_of_random_workers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whenever it strikes: while a worker imports, plays, reports, or writes to the model."""
+    monkeypatch.setattr(a3c_workers, "MOST_IN_A_ROW", 100)
+    rng, kills, over = random.Random(0), [], threading.Event()
+
+    def strike() -> None:
+        while len(kills) < 30 and not over.wait(rng.uniform(0.5, 3.0)):
+            living = sorted(children())
+            if len(living) == 3:
+                kills.append(rng.choice(living))
+                os.kill(int(kills[-1]), signal.SIGKILL)
+
+    killer = threading.Thread(target=strike)
+    killer.start()
+    try:
+        train(replace(TINY, workers=3, total_steps=200_000, patience=60.0), 0, out=tmp_path, quiet=True)
+    finally:
+        over.set()
+        killer.join()
+    last = json.loads((tmp_path / "metrics.jsonl").read_text().splitlines()[-1])
+    assert len(kills) >= 10
+    assert last["charts/restarts"] in (len(kills), len(kills) - 1)  # the last one may have come when all was over
     assert not children()
 
 

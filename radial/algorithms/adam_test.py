@@ -3,7 +3,7 @@ import math
 import pytest
 import torch
 
-from radial.algorithms.adam import Flat, adam, amsgrad_, start, start_amsgrad
+from radial.algorithms.adam import Flat, adam, adam_, amsgrad_, start, start_amsgrad
 
 
 def test_agrees_with_torch():
@@ -19,6 +19,19 @@ def test_agrees_with_torch():
         ours, moments = adam(ours, gradient, moments, torch.tensor(0.01))
     torch.testing.assert_close(ours, theirs.detach())
     assert moments.steps == 20
+
+
+def test_in_place_it_is_the_same_step():
+    rng = torch.Generator().manual_seed(0)
+    ours = torch.randn(1_000, generator=rng)
+    place, memory, moments = ours.clone(), start(ours), start(ours)
+    for _ in range(20):
+        gradient = torch.randn(1_000, generator=rng)
+        ours, moments = adam(ours, gradient, moments, torch.tensor(0.01), eps=1e-3)
+        adam_(place, gradient, memory, 0.01, eps=1e-3)
+    torch.testing.assert_close(place, ours)
+    for own, other in zip(memory, moments, strict=True):
+        torch.testing.assert_close(own, other)
 
 
 def test_a_rate_per_parameter_is_two_optimisers():

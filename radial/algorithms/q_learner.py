@@ -1,7 +1,6 @@
-"""One update of deep Q-learning: a pure function of tensors that is compiled whole.
+"""One update of deep Q-learning: its gradient is a pure function of tensors that is compiled whole, then Adam moves.
 
-Forward passes, bounds, losses, backward and Adam are one function, as in `learner.py`; where the transitions come from
-is not known here.
+Forward passes, bounds, losses and backward are one function; where the transitions come from is not known here.
 """
 
 import copy
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from radial.agents.q_agent import QAgent
-from radial.algorithms.adam import Flat, Moments, adam, start
+from radial.algorithms.adam import Flat, Moments, adam_, start
 from radial.algorithms.compiled import Lazy
 from radial.objectives.q_learning import TD, Batch, Nets, Objective, QLoss
 
@@ -68,25 +67,20 @@ class _Step:
         self.parts: list[str] = []  # names of what the step reports
         self.run = Lazy(self.pure, compile)
 
-    def pure(
-        self, parameters: Tensor, first: Tensor, second: Tensor, steps: Tensor, rate: Tensor, target: Tensor,
-        *rest: Tensor,
-    ) -> tuple[Tensor, ...]:  # fmt: skip
-        """New parameters (P,) and moments, parts of the loss (K,), priorities (B,). rest: data, noise, coefficients."""
+    def pure(self, parameters: Tensor, target: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
+        """The gradient (P,), the parts of the loss (K,), priorities (B,). rest: data, noise, coefficients."""
         data, noise = Transitions(*rest[:6]), rest[6]
         at = dict(zip(self.coefficients, rest[7:], strict=True))
-        rules = self.losses.rules
         with torch.enable_grad():
             leaf = parameters.detach().requires_grad_(True)
             named = self.trained.split(leaf) | {f"target.{n}": p for n, p in self.target.split(target).items()}
             loss = functional_call(self.losses, named, (data, noise, at))
             (gradient,) = torch.autograd.grad(loss.total, leaf)
         self.parts = list(loss.parts)
-        if rules.max_grad_norm is not None:
+        if self.losses.rules.max_grad_norm is not None:
             norm = torch.linalg.vector_norm(gradient)
-            gradient = gradient * (rules.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
-        parameters, moments = adam(parameters, gradient, Moments(first, second, steps), rate, rules.adam_eps)
-        return parameters, *moments, torch.stack(list(loss.parts.values())), loss.priority
+            gradient = gradient * (self.losses.rules.max_grad_norm / (norm + 1e-6)).clamp(max=1.0)
+        return gradient, torch.stack(list(loss.parts.values())), loss.priority
 
 
 class QLearner:
@@ -130,11 +124,8 @@ class QLearner:
         coefficients = [self.parameters.new_tensor(at[name]) for name in step.coefficients]
         shape = (data.obs.shape[0] if step.draws else 0, step.draws, *data.obs.shape[1:])
         noise = torch.randn(shape, generator=rng, device=data.obs.device)
-        rate = self.parameters.new_tensor(self.rate * left)
-        self.parameters, *moments, parts, priority = step.run(
-            self.parameters, *self.moments, rate, self.target, *data, noise, *coefficients
-        )
-        self.moments = Moments(*moments)
+        gradient, parts, priority = step.run(self.parameters, self.target, *data, noise, *coefficients)
+        adam_(self.parameters, gradient, self.moments, self.rate * left, self.rules.adam_eps)
         if self._names != step.parts:  # the objective has changed: begin to count anew
             self._names, self._parts, self._count = step.parts, None, 0
         self._parts, self._count = parts if self._parts is None else self._parts + parts, self._count + 1
@@ -169,7 +160,9 @@ class QLearner:
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
         """Go on from a saved state."""
-        like = self.parameters
-        self.parameters, self.target = state["parameters"].to(like), state["target"].to(like)
-        self.moments = Moments(*(state[f"adam.{name}"].to(like) for name in Moments._fields))
+        own = {
+            name: tensor.to(self.parameters, copy=True) for name, tensor in state.items() if tensor.is_floating_point()
+        }
+        self.parameters, self.target = own["parameters"], own["target"]
+        self.moments = Moments(*(own[f"adam.{name}"] for name in Moments._fields))
         self.write_back()

@@ -275,13 +275,14 @@ def side_by_side(spec: EnvSpec) -> int:
 
 
 def spec_of(env: EnvSpec | VecEnv | str) -> EnvSpec:
-    """The spec that is evaluated: MuJoCo on Gymnasium's own envs unless a backend is named."""
+    """The spec that is evaluated: MuJoCo on Gymnasium's own envs unless a backend is named, Atari by whole games."""
     if not isinstance(env, EnvSpec | str):
         return env.spec  # a VecEnv is what it is
     spec = spec_for(env) if isinstance(env, str) else env
     if spec.suite == "mujoco" and "backend" not in spec.options:
         return replace(spec, options={**spec.options, "backend": "gymnasium"})
-    return spec
+    # a life is what some trainings call an episode; a score is that of a game
+    return replace(spec, options={name: value for name, value in spec.options.items() if name != "episodic_life"})
 
 
 class Spaces(Protocol):

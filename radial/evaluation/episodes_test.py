@@ -264,6 +264,8 @@ def test_mujoco_is_gymnasiums_own_unless_a_backend_is_named() -> None:
     pool = EnvSpec("mujoco", "Hopper-v4", {"backend": "envpool"})
     assert spec_of(pool) == pool
     assert spec_of("CartPole-v1") == CARTPOLE
+    lives = EnvSpec("atari", "Pong", {"episodic_life": True, "preset": "radial-a3c"})
+    assert spec_of(lives) == EnvSpec("atari", "Pong", {"preset": "radial-a3c"})
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors.torch import save as encode
 
 from radial.agents.checkpoints import load
@@ -128,9 +129,20 @@ class Subject:
         self.card, self.env = self.agent.card, spec_of(self.agent.card.env)
         if options is not None:
             self.env = replace(self.env, options=dict(options))
-        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.agent.state_dict().items()}
-        self.sha256 = hashlib.sha256(encode(weights)).hexdigest()  # of weights.safetensors, as `save` writes it
         self._attacks: dict[str, Attack | Fittable] = {}
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the weights in float32, as `save` writes them."""
+        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.agent.state_dict().items()}
+        return hashlib.sha256(encode(weights)).hexdigest()
+
+    def round_to(self, dtype: torch.dtype) -> None:
+        """Make the weights what they are once saved in `dtype`, so that what is scored is what is saved."""
+        with torch.no_grad():
+            for parameter in self.agent.parameters():
+                parameter.copy_(parameter.to(dtype))
+        vars(self).pop("sha256", None)
 
     @cached_property
     def engine(self) -> Mapping[str, str]:

@@ -445,6 +445,20 @@ def test_q_agents_are_compared_under_pgd_and_with_the_episodes_of_their_paper() 
     assert table("atari").episodes == 20
 
 
+def test_large_networks_are_scored_and_kept_in_half_precision() -> None:
+    agent_of("pong-dqn", 0, "run/agent")
+    card = load("run").card
+    agent = QAgent((1, 84, 84), 3)
+    agent.card = card
+    save(agent, "run/agent")
+    add_to_zoo([Path("run")])
+    assert Path("zoo/pong-dqn/weights.safetensors").stat().st_size < 7_500_000
+    run, kept = Subject("run", Path("run")), Subject("zoo", Path("zoo/pong-dqn"))
+    assert run.sha256 != kept.sha256
+    run.round_to(torch.float16)
+    assert run.sha256 == kept.sha256
+
+
 def test_seeds_may_start_from_different_agents() -> None:
     made_by = {"name": "pong-radial-dqn", "config": plain(recipe("pong-radial-dqn").config)}
     for seed in (0, 1):

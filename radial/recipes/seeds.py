@@ -9,8 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from radial.agents.card import Card
 from radial.agents.checkpoints import CARD, load, save
+from radial.agents.registry import AnyAgent
 from radial.algorithms.config import encode
 from radial.algorithms.ppo import PPOConfig
 from radial.core.data import BadInput
@@ -19,6 +22,8 @@ from radial.recipes.protocol import LABELS, NOMINAL, SEED, Column, Measure, Scor
 from radial.recipes.recipe import Config, Recipe, recipe
 from radial.recipes.training import AGENT
 from radial.recipes.zoo import zoo_folder
+
+LARGE = 1_000_000  # weights
 
 
 def deciding(made_by: Recipe) -> Column:
@@ -126,6 +131,11 @@ def subjects_of(runs: Sequence[Path]) -> tuple[Recipe, dict[int, Subject]]:
     return recipe(str(first.card.recipe["name"])), subjects
 
 
+def dtype_for(agent: AnyAgent) -> torch.dtype:
+    """What a zoo keeps weights in: float16 for networks of frames, whose files would be 13 MB, else float32."""
+    return torch.float16 if sum(weights.numel() for weights in agent.parameters()) > LARGE else torch.float32
+
+
 def add_to_zoo(
     runs: Sequence[Path],
     name: str | None = None,
@@ -151,10 +161,12 @@ def add_to_zoo(
     if folder.exists() and not replace:
         raise BadInput(f"{folder} is there already; --replace puts the new agent in its place")
     by = deciding(made_by)
+    for subject in subjects.values():
+        subject.round_to(dtype_for(subject.agent))
     scores = score_seeds(subjects, by, lambda subject, column: subject.score(column, count, watch))
     summary = summarize_seeds(scores, by)
     chosen = subjects[summary.pop("chosen")]
-    save(chosen.agent, folder, results={**chosen.card.results, **summary})
+    save(chosen.agent, folder, dtype=dtype_for(chosen.agent), results={**chosen.card.results, **summary})
     return {
         "name": name, "folder": str(folder), "recipe": made_by.name, "run": chosen.name, "seed": chosen.card.seed,
         "steps": chosen.card.steps, "commit": chosen.card.commit, "results": summary,
