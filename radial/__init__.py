@@ -33,9 +33,11 @@ from radial.evaluation.audit import SoundnessError
 from radial.evaluation.certificates import acr, gwc
 from radial.evaluation.episodes import Evaluation, evaluate
 from radial.evaluation.possible import possible_actions
+from radial.evaluation.reach import reach
 from radial.evaluation.worst_case import awc
 from radial.objectives import a3c, dqn, ppo
 from radial.recipes.recipe import RECIPES, recipe
+from radial.recipes.robustify import Robustified, robustify
 from radial.recipes.training import train
 from radial.version import __version__
 
@@ -43,7 +45,7 @@ __all__ = [
     "ATTACKS", "FGSM", "MAD", "METHODS", "PGD", "RECIPES", "SUITES", "A3CConfig", "ActorCritic", "BadInput", "Ball",
     "Bounds", "CategoricalAgent", "Compounding", "Constant", "Critic", "DQNConfig", "EnvSpec", "Evaluation",
     "Exponential", "GaussianAgent", "ImpalaAgent", "Linear", "NoAttack", "PPOConfig", "QAgent", "RandomNoise",
-    "RobustSarsa", "Smoothed", "SoundnessError", "Step", "UnsupportedLayer", "Verdict", "__version__", "a3c", "acr",
-    "awc", "best_of", "certify_action", "crown", "crown_ibp", "dqn", "evaluate", "gwc", "ibp", "load", "make_env",
-    "mixed", "possible_actions", "ppo", "recipe", "save", "sound", "train",
+    "RobustSarsa", "Robustified", "Smoothed", "SoundnessError", "Step", "UnsupportedLayer", "Verdict", "__version__",
+    "a3c", "acr", "awc", "best_of", "certify_action", "crown", "crown_ibp", "dqn", "evaluate", "gwc", "ibp", "load",
+    "make_env", "mixed", "possible_actions", "ppo", "reach", "recipe", "robustify", "save", "sound", "train",
 ]  # fmt: skip

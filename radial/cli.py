@@ -18,6 +18,7 @@ from radial.commands.certify import certify
 from radial.commands.evaluate import evaluate
 from radial.commands.recipes import recipes
 from radial.commands.reproduce import reproduce
+from radial.commands.robustify import robustify
 from radial.commands.train import train
 from radial.commands.zoo import list_zoo
 from radial.commands.zoo_add import add_zoo
@@ -28,6 +29,7 @@ app = SubcommandApp()
 bench = SubcommandApp()
 zoo = SubcommandApp()
 app.command(train)
+app.command(robustify)
 app.command(evaluate)
 app.command(certify)
 app.command(reproduce)

@@ -15,7 +15,7 @@ from torch.func import functional_call
 from radial.agents.agents import GaussianAgent
 from radial.algorithms.adam import Flat, Moments, adam, start
 from radial.algorithms.compiled import Lazy
-from radial.algorithms.seeing import PPOAgent, log_prob, look
+from radial.algorithms.seeing import PPOAgent, log_prob, look, mark_value
 from radial.core.data import Loss
 from radial.core.schedules import Schedule
 from radial.losses.policy import standardize, value_loss
@@ -156,6 +156,7 @@ class Learner:
         of_critic = self.flat.mark("critic.").to(self.parameters)
         # One vector, two learning rates: Adam is elementwise, so this is two optimisers.
         self.rates = policy_rate * (1 - of_critic) + value_rate * of_critic
+        self.of_value = mark_value(agent, self.flat).to(self.parameters)
         self._steps: dict[Objective, _Step] = {}
 
     @property
@@ -168,10 +169,13 @@ class Learner:
         self.moments = Moments(**{name: tensor.to(self.parameters) for name, tensor in moments.items()})
         self.parameters = self.flat.join(dict(self.agent.named_parameters()))
 
-    def learn(self, data: Minibatch, env_step: int, left: float, rng: torch.Generator) -> dict[str, float]:
+    def learn(
+        self, data: Minibatch, env_step: int, left: float, rng: torch.Generator, value_only: bool = False
+    ) -> dict[str, float]:
         """All epochs over the data (R, …), in shuffled minibatches of one size; fewer than one are left out per epoch.
 
         env_step  where the objective's schedules stand        left  what is left of the learning rates, 0 … 1
+        value_only  the policy stays as it is
         """
         objective = self.objective.at(env_step)
         if objective not in self._steps:
@@ -186,7 +190,7 @@ class Learner:
             data = data._replace(advantage=standardize(data.advantage))
         noise_shape = (size if step.draws else 0, step.draws, *data.x.shape[1:])
         none = self.parameters.new_empty(noise_shape)
-        rates = self.rates * left
+        rates = self.rates * left * (self.of_value if value_only else 1.0)
         total, count = None, 0
         with torch.no_grad():
             for _ in range(self.epochs):

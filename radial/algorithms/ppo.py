@@ -18,10 +18,11 @@ from radial.agents.normalizer import RewardScale
 from radial.agents.registry import check_fit
 from radial.algorithms.config import LATER, encode
 from radial.algorithms.learner import STANDARDIZE, Learner, Limits, Minibatch
+from radial.algorithms.ramp import Guide, some, time_at
 from radial.algorithms.rollouts import Adversary, Rollout, check_finite, collect
 from radial.algorithms.run import Run, Stopped, derived_seed
 from radial.algorithms.scores import Scores
-from radial.algorithms.seeing import PPOAgent, actor_for, agent_to_train, judge
+from radial.algorithms.seeing import PPOAgent, actor_for, agent_to_train, judge, prepared
 from radial.core import checks
 from radial.core.data import Attack, BadInput, Continuous, EnvSpec, VecEnv
 from radial.core.schedules import Constant, Schedule
@@ -67,20 +68,15 @@ class PPOConfig:
     value_weight: float = field(default=1.0, metadata=LATER)  # matters where policy and value are one network
     reward_discount: float | None = field(default=None, metadata=LATER)  # of the return that scales rewards; None: γ
     chunk: int | None = field(default=None, metadata=LATER)  # rows whose gradient is taken at a time; None: all
+    value_first: int = field(default=0, metadata=LATER)  # env steps at the start in which the value alone learns
 
     def __post_init__(self) -> None:
         checks.whole(self, "total_steps", "num_envs", "rollout", "epochs", "minibatch", "checkpoint_every", "chunk")
+        checks.whole(self, "value_first", least=0)
         checks.positive(
-            self,
-            "policy_rate",
-            "value_rate",
-            "initial_std",
-            "clip",
-            "value_clip",
-            "max_grad_norm",
-            "min_std",
+            self, "policy_rate", "value_rate", "initial_std", "clip", "value_clip", "max_grad_norm", "min_std",
             "value_weight",
-        )
+        )  # fmt: skip
         checks.share(self, "discount", "lam", "attack_probability", "reward_discount")
         checks.not_negative(self, "entropy")
         if callable(self.max_std):
@@ -130,6 +126,7 @@ def train(
     resume: bool = False,
     attack: Attack | None = None,
     init: PPOAgent | None = None,
+    guide: Guide | None = None,
     device: str | torch.device = "cpu",
     threads: int | None = None,
     quiet: bool = False,
@@ -138,17 +135,20 @@ def train(
 
     threads  of the simulator; torch's own are left alone. No result depends on it
     attack   the object behind config.attack
-    init     an agent to start from; its normaliser goes on learning from where it was
+    init     an agent to start from; its normaliser goes on learning from where it was, or with normalize_observations
+             False stays what it is
+    guide    who says where the schedules stand; None: they follow the env steps
     """
     if (attack is None) != (config.attack is None):
         raise BadInput("attack must be given exactly when config.attack names one")
     written = {"seed": seed, **encode(config)} | ({} if init is None else {"init": described(init.card)})
+    written |= {} if guide is None else {"guide": guide.settings}
     with Run.open(out, written, resume=resume, total_steps=config.total_steps, quiet=quiet) as run:
         agent, learner, scale, rng = set_up(config, seed, torch.device(device), init)
         step, update = 0, 0
         actor, scores = actor_for(agent, config.compile), Scores(config.num_envs)
         if run.restored is not None:
-            step, update = _restore(run, agent, learner, scale, scores, rng)
+            step, update = _restore(run, agent, learner, scale, scores, rng, guide)
         env: VecEnv | None = None
         while step < config.total_steps:
             if env is None:  # at the start and after each checkpoint, in interrupted and uninterrupted runs alike
@@ -175,17 +175,21 @@ def train(
             check_finite(rollout, step)
             data = estimate(rollout, agent, config.discount, config.lam)
             del rollout  # its frames are in `data` once more
-            metrics = learner.learn(data, step, left, rng)
+            time_now = time_at(guide, step)
+            metrics = learner.learn(data, time_now, left, rng, value_only=step <= config.value_first)
 
             # ------------------------------------------------------------------------------------------ log, save
-            scheduled = config.objective.coefficients(step)
+            scheduled = config.objective.coefficients(time_now)
+            if guide is not None:
+                metrics |= guide.look(step, agent, prepared(agent, some(data.x)), scores.returns)
             metrics["charts/SPS"] = (step - before) / (time.perf_counter() - began)
             metrics |= scores.metrics() | {f"robust/{name}": value for name, value in scheduled.items()}
             run.log(step, metrics)
             run.progress(step, **_shown(metrics))
             if update % config.checkpoint_every == 0 or step >= config.total_steps or run.signal is not None:
                 tensors, state = _state(agent, learner, scale, scores, rng, step, update)
-                run.save(step, tensors, state | {"engine": dict(env.engine)}, score=scores.mean())
+                state |= {"engine": dict(env.engine)} | ({} if guide is None else {"guide": guide.ramp.state()})
+                run.save(step, tensors, state, score=scores.mean())
                 env.close()
                 env = None
             if run.signal is not None and step < config.total_steps:
@@ -226,8 +230,10 @@ def set_up(
     if init is not None:
         check_fit(init, agent)
         agent.load_state_dict(init.state_dict())
+        if not isinstance(agent, ImpalaAgent) and not isinstance(init, ImpalaAgent):
+            agent.normalizer.clip = init.normalizer.clip
     if not (config.normalize_observations or isinstance(agent, ImpalaAgent)):
-        agent.normalizer.freeze()  # of nothing: the identity, cut to ±10
+        agent.normalizer.freeze()  # as it was at the start; of nothing: the identity, cut to ±10
     agent.to(device)
     scale = RewardScale(config.num_envs, config.discount if config.reward_discount is None else config.reward_discount)
     learner = Learner(
@@ -266,8 +272,9 @@ def _state(
 
 
 def _restore(
-    run: Run, agent: PPOAgent, learner: Learner, scale: RewardScale, scores: Scores, rng: torch.Generator
-) -> tuple[int, int]:
+    run: Run, agent: PPOAgent, learner: Learner, scale: RewardScale, scores: Scores, rng: torch.Generator,
+    guide: Guide | None,
+) -> tuple[int, int]:  # fmt: skip
     assert run.restored is not None
     tensors, state = run.restored
 
@@ -278,6 +285,8 @@ def _restore(
     scale.load_state_dict(part("scale."))
     learner.restore(part("adam."))
     rng.set_state(tensors["rng"])
+    if guide is not None:
+        guide.ramp.restore(state["guide"])
     scores.returns, scores.lengths = list(state["returns"]), list(state["lengths"])
     return int(state["step"]), int(state["update"])
 
@@ -285,6 +294,7 @@ def _restore(
 def _shown(metrics: dict[str, float]) -> dict[str, float]:
     names = {
         "return": "charts/episodic_return", "ε": "robust/radius", "κ": "robust/kappa",
-        "width": "robust/bound_width", "std": "charts/std",
+        "width": "robust/bound_width", "std": "charts/std", "certified": "robust/certified", "reach": "robust/reach",
+        "pace": "robust/pace",
     }  # fmt: skip
     return {short: metrics[name] for short, name in names.items() if name in metrics}

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from radial.agents.agents import CategoricalAgent, GaussianAgent, agent_for
 from radial.agents.impala_agent import ImpalaAgent
 from radial.algorithms.acting import Actor, FrameActor
+from radial.algorithms.adam import Flat
 from radial.algorithms.rollouts import Acting, Rollout
 from radial.core.data import BadInput, Continuous, Discrete
 from radial.losses.policy import Categorical
@@ -71,6 +72,21 @@ def look(agent: PPOAgent, kept: Tensor) -> tuple[Tensor, GaussianAgent | Categor
         return kept, agent
     x = agent.prepare(kept)
     return x, OnePass(agent, x)
+
+
+def prepared(agent: PPOAgent, kept: Tensor) -> Tensor:
+    """What a rollout kept (B, *obs) in network units."""
+    return agent.prepare(kept) if isinstance(agent, ImpalaAgent) else kept
+
+
+def mark_value(agent: PPOAgent, flat: Flat) -> Tensor:
+    """1 where an agent's flat parameters serve the value alone, 0 elsewhere, (P,): its critic, or its last output."""
+    marks = flat.mark("critic.")
+    if isinstance(agent, ImpalaAgent):
+        pieces = flat.split(marks)
+        pieces["network.head.weight"][-1] = 1.0
+        pieces["network.head.bias"][-1] = 1.0
+    return marks
 
 
 def log_prob(agent: PPOAgent, kept: Tensor, action: Tensor) -> Tensor:

@@ -319,3 +319,15 @@ def test_the_overlap_is_for_softmax_policies(monkeypatch: pytest.MonkeyPatch) ->
     config = PPOConfig(EnvSpec("classic", "Pendulum-v1"), RadialOverlap(Constant(0.1)))
     with pytest.raises(BadInput, match="RadialOverlap needs discrete actions; those of Pendulum-v1"):
         set_up(config, 0, CPU)
+
+
+def test_of_one_network_the_last_output_alone_serves_the_value() -> None:
+    agent, learner, _, _ = set_up(CONFIG, 0, CPU)
+    pieces = learner.flat.split(learner.of_value)
+    assert learner.of_value.sum() == 256 + 1
+    assert pieces["network.head.weight"][-1].all()
+    assert pieces["network.head.bias"][-1] == 1
+    trained = train(replace(CONFIG, value_first=1_000), 0, quiet=True)
+    x = torch.rand(4, 3, 64, 64, generator=generator())
+    assert torch.equal(trained.scores(x), agent.scores(x))
+    assert not torch.equal(trained.value(x), agent.value(x))
