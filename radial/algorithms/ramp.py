@@ -54,7 +54,7 @@ class Ramp:
         self.time, self.since = self._time(step), step
         if not returns:
             return
-        if self.reference is None or self.time <= self.first_step:
+        if self.reference is None or step <= self.first_step:
             self.reference, variance = _moments(returns)
             self.scale = max(abs(self.reference), math.sqrt(variance), 1e-8)
             self.doubt = variance / len(returns)

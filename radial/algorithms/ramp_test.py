@@ -86,6 +86,9 @@ def test_the_reference_is_taken_until_the_ramp_begins_and_then_kept() -> None:
     assert ramp.reference == 40.0
     ramp.hear(1_100, [500.0] * 20)
     assert (ramp.reference, ramp.pace) == (40.0, 1.0)
+    ramp.hear(1_200, [0.0] * 20)
+    ramp.hear(5_000, [0.0] * 20)  # back where the ramp begins, with an agent that is lost: still no reference
+    assert (ramp.clock(5_000), ramp.reference, ramp.pace) == (1_000, 40.0, -1.0)
 
 
 def test_before_an_episode_has_ended_the_clock_runs() -> None:
