@@ -39,6 +39,7 @@ from radial.recipes.training import AGENT, train
 
 FIRST, LAST = 0.1, 0.6  # shares of the steps between which ε grows; before, PPO's value alone learns
 COMPARISON = "comparison.json"
+CEILING = 0.3  # of the deviation of a Gaussian policy that has less; see the ablation in docs/ppo.md
 LONG = 2_000_000  # steps: the longer a Gaussian policy is trained, the smaller the weight that is right
 
 
@@ -231,8 +232,8 @@ def _for_ppo(agent: GaussianAgent | CategoricalAgent | ImpalaAgent, steps: int) 
     settings: dict[str, Any] = {"value_first": round(FIRST * steps), "normalize_observations": False}
     settings |= {"attack": None, "attack_radius": Constant(0.0), "attack_probability": 0.0, "min_std": None}
     if isinstance(agent, GaussianAgent):
-        # The bounded term holds the deviation up; what the agent has is enough.
-        settings["max_std"] = float(agent.log_std.detach().exp().max())
+        # The bounded term holds the deviation up: what the agent has is enough, but with too little every width weighs.
+        settings["max_std"] = max(float(agent.log_std.detach().exp().max()), CEILING)
     return settings
 
 

@@ -80,12 +80,15 @@ def test_an_agent_of_ours_goes_on_with_its_own_settings() -> None:
     assert (found.normalize_observations, found.value_first, found.anneal) == (False, 10_000, True)
 
 
-def test_the_deviation_of_a_gaussian_policy_may_not_grow_and_long_trainings_have_a_smaller_weight() -> None:
+def test_the_deviation_of_a_gaussian_policy_may_not_grow_much_and_long_trainings_have_a_smaller_weight() -> None:
     agent: Any = agent_of(GaussianAgent)
     torch.nn.init.constant_(agent.log_std, -1.0)
     found: Any = plan(agent, PENDULUM, 0.1, 4_000_000)
     assert found.max_std == pytest.approx(0.36788, abs=1e-5)
     assert found.objective.kappa(0) == 0.98
+    torch.nn.init.constant_(agent.log_std, -3.0)
+    narrow: Any = plan(agent, PENDULUM, 0.1, 100_000)
+    assert (narrow.max_std, narrow.objective.kappa(0)) == (0.3, 0.95)
 
 
 def test_exploration_stays_where_it_ended() -> None:
