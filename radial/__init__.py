@@ -13,6 +13,7 @@ verdicts = rr.certify_action(network, ball)
 from radial.agents.actor_critic import ActorCritic
 from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.agents.checkpoints import load, save
+from radial.agents.impala_agent import ImpalaAgent
 from radial.agents.q_agent import QAgent
 from radial.algorithms.a3c import A3CConfig
 from radial.algorithms.dqn import DQNConfig
@@ -32,17 +33,19 @@ from radial.evaluation.audit import SoundnessError
 from radial.evaluation.certificates import acr, gwc
 from radial.evaluation.episodes import Evaluation, evaluate
 from radial.evaluation.possible import possible_actions
+from radial.evaluation.reach import reach
 from radial.evaluation.worst_case import awc
 from radial.objectives import a3c, dqn, ppo
 from radial.recipes.recipe import RECIPES, recipe
+from radial.recipes.robustify import Robustified, robustify
 from radial.recipes.training import train
 from radial.version import __version__
 
 __all__ = [
     "ATTACKS", "FGSM", "MAD", "METHODS", "PGD", "RECIPES", "SUITES", "A3CConfig", "ActorCritic", "BadInput", "Ball",
     "Bounds", "CategoricalAgent", "Compounding", "Constant", "Critic", "DQNConfig", "EnvSpec", "Evaluation",
-    "Exponential", "GaussianAgent", "Linear", "NoAttack", "PPOConfig", "QAgent", "RandomNoise", "RobustSarsa",
-    "Smoothed", "SoundnessError", "Step", "UnsupportedLayer", "Verdict", "__version__", "a3c", "acr", "awc", "best_of",
-    "certify_action", "crown", "crown_ibp", "dqn", "evaluate", "gwc", "ibp", "load", "make_env", "mixed",
-    "possible_actions", "ppo", "recipe", "save", "sound", "train",
+    "Exponential", "GaussianAgent", "ImpalaAgent", "Linear", "NoAttack", "PPOConfig", "QAgent", "RandomNoise",
+    "RobustSarsa", "Robustified", "Smoothed", "SoundnessError", "Step", "UnsupportedLayer", "Verdict", "__version__",
+    "a3c", "acr", "awc", "best_of", "certify_action", "crown", "crown_ibp", "dqn", "evaluate", "gwc", "ibp", "load",
+    "make_env", "mixed", "possible_actions", "ppo", "reach", "recipe", "robustify", "save", "sound", "train",
 ]  # fmt: skip

@@ -12,11 +12,13 @@ from tyro.extras import SubcommandApp
 from radial.commands.bench_a3c import bench_a3c
 from radial.commands.bench_dqn import bench_dqn
 from radial.commands.bench_ppo import bench_ppo
+from radial.commands.bench_procgen import bench_procgen
 from radial.commands.certify import certify
 from radial.commands.evaluate import evaluate
 from radial.commands.parsing import later, parse
 from radial.commands.recipes import recipes
 from radial.commands.reproduce import reproduce
+from radial.commands.robustify import robustify
 from radial.commands.train import train
 from radial.commands.zoo import list_zoo
 from radial.commands.zoo_add import add_zoo
@@ -26,7 +28,7 @@ from radial.version import __version__
 app = SubcommandApp()
 bench = SubcommandApp()
 zoo = SubcommandApp()
-for command in (train, evaluate, certify, reproduce, recipes):
+for command in (train, robustify, evaluate, certify, reproduce, recipes):
     app.command(later(command))
 app.command(zoo, name="zoo", help="the trained agents that come with the repository")
 zoo.command(name="list")(later(list_zoo))
@@ -35,6 +37,7 @@ app.command(bench, name="bench", help="measure speed and memory on this machine,
 bench.command(name="ppo")(later(bench_ppo))
 bench.command(name="dqn")(later(bench_dqn))
 bench.command(name="a3c")(later(bench_a3c))
+bench.command(name="procgen")(later(bench_procgen))
 
 
 @app.command

@@ -17,8 +17,12 @@ ENV = EnvSpec("gymnasium", "Hopper-v4", {"seed_offset": 3, "render": False})
 CARDS = Card(ENV, {"lr": 3e-4, "hidden": [4]}, seed=7, steps=2048, commit="abc123", results={"mean": 12.5})
 
 
+def shape(kind: str) -> tuple[int, ...]:
+    return (3, 64, 64) if kind == "impala" else (3,)
+
+
 def make(kind: str = "gaussian", seed: int = 0) -> AnyAgent:
-    agent = AGENTS[kind]((3,), 2, (4, 5))
+    agent = AGENTS[kind](shape(kind), 2, (4, 5))
     rng = torch.Generator().manual_seed(seed)
     agent.initialize(rng)
     if not isinstance(agent, RawAgent):
@@ -39,8 +43,8 @@ def test_what_goes_in_comes_out(kind: str, tmp_path: Path) -> None:
     assert type(again) is type(agent)
     assert same(agent, again)
     assert again.card == agent.card
-    assert (again.observation_shape, again.actions, again.hidden) == ((3,), agent.actions, (4, 5))
-    obs = torch.randn(6, 3, generator=torch.Generator().manual_seed(1))
+    assert (again.observation_shape, again.actions, again.hidden) == (shape(kind), agent.actions, (4, 5))
+    obs = torch.randn(6, *shape(kind), generator=torch.Generator().manual_seed(1))
     assert torch.equal(again.scores(again.prepare(obs)), agent.scores(agent.prepare(obs)))
     assert all(parameter.requires_grad for parameter in again.parameters())
 
@@ -185,7 +189,7 @@ def test_an_unknown_kind_is_answered_with_the_nearest(tmp_path: Path) -> None:
     folder = save(make(), tmp_path / "agent")
     (folder / CARD).write_text((folder / CARD).read_text().replace('"gaussian"', '"gausian"'))
     with pytest.raises(
-        BadInput, match="kind must be one of gaussian, categorical, q, actor-critic; did you mean gaussian"
+        BadInput, match="kind must be one of gaussian, categorical, q, actor-critic, impala; did you mean gaussian"
     ):
         load(folder)
 

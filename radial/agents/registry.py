@@ -2,15 +2,19 @@
 
 from radial.agents.actor_critic import ActorCritic
 from radial.agents.agents import CategoricalAgent, GaussianAgent
+from radial.agents.impala_agent import ImpalaAgent
 from radial.agents.q_agent import QAgent
 from radial.core.data import BadInput
 
-AnyAgent = GaussianAgent | CategoricalAgent | QAgent | ActorCritic
-AGENTS: dict[str, type[GaussianAgent] | type[CategoricalAgent] | type[QAgent] | type[ActorCritic]] = {
+AnyAgent = GaussianAgent | CategoricalAgent | QAgent | ActorCritic | ImpalaAgent
+AGENTS: dict[
+    str, type[GaussianAgent] | type[CategoricalAgent] | type[QAgent] | type[ActorCritic] | type[ImpalaAgent]
+] = {
     "gaussian": GaussianAgent,
     "categorical": CategoricalAgent,
     "q": QAgent,
     "actor-critic": ActorCritic,
+    "impala": ImpalaAgent,
 }
 
 

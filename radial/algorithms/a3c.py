@@ -23,6 +23,7 @@ from radial.algorithms.a3c_workers import Board, Crew
 from radial.algorithms.adam import Flat
 from radial.algorithms.config import encode
 from radial.algorithms.files import warn
+from radial.algorithms.ramp import Guide, time_at
 from radial.algorithms.replay import free_memory
 from radial.algorithms.run import Run, Stopped, derived_seed
 from radial.algorithms.scores import Scores
@@ -93,6 +94,7 @@ def train(
     out: Path | None = None,
     resume: bool = False,
     init: ActorCritic | None = None,
+    guide: Guide | None = None,
     device: str | torch.device = "cpu",
     threads: int | None = None,
     quiet: bool = False,
@@ -102,11 +104,17 @@ def train(
     With one worker the resumed run is the same run, bit for bit; with more it is a run of the same kind.
 
     init     an agent to start from; the paper trains a standard agent first, then a robust one from it
+    guide    who says where the objective's schedules stand, with one worker; None: they follow the env steps
     threads  of the simulator, with one worker; torch's own are left alone. No result depends on it
     """
     written = {"seed": seed, **encode(config)} | ({} if init is None else {"init": described(init.card)})
+    if guide is not None:
+        if config.workers > 1:
+            raise BadInput(f"workers must be 1 where the ramp is watched, got {config.workers}")
+        written |= {"guide": guide.settings}
     with Run.open(out, written, resume=resume, total_steps=config.total_steps, quiet=quiet) as run:
         training = set_up(config, seed, torch.device(device), init)
+        training.guide = guide
         if run.restored is not None:
             training.restore(*run.restored)
         if config.workers == 1:
@@ -129,14 +137,17 @@ def _synchronous(run: Run, training: "Training", threads: int | None) -> None:
 
         # ---------------------------------------------------------------------------------------- act and learn
         before = training.step
-        training.step += player.update(before)
+        training.step += player.update(before, partial(time_at, training.guide))
 
         # -------------------------------------------------------------------------------------------- log, save
         save = training.step >= config.total_steps or run.signal is not None
         save = save or _passed(config.checkpoint_every, before, training.step)
         if save or _passed(config.log_every, before, training.step):
             training.hear(player.report())
-            training.log(run)
+            time_now, more = time_at(training.guide, training.step), {}
+            if training.guide is not None:
+                more = training.guide.look(training.step, training.agent, player.seen, training.scores.returns)
+            training.log(run, time_now, **more)
         if save:
             training.save(run)
             player.leave()
@@ -165,7 +176,7 @@ def _asynchronous(run: Run, training: "Training") -> None:
                 continue
             save = over or _passed(config.checkpoint_every, before, training.step)
             if save or _passed(config.log_every, before, training.step):
-                training.log(run, **{"charts/restarts": training.restarts + crew.restarts})
+                training.log(run, training.step, **{"charts/restarts": training.restarts + crew.restarts})
             if save:
                 training.save(run, restarts=training.restarts + crew.restarts)
                 saved = training.step
@@ -185,6 +196,7 @@ class Training:
         self.config, self.seed, self.agent, self.rng, self.engine = config, seed, agent, rng, engine
         self.model = Model.of(agent)
         self.scores, self.step, self.restarts = Scores(0), 0, 0
+        self.guide: Guide | None = None
         self._heard: list[Mapping[str, float]] = []
         self._began, self._logged = time.perf_counter(), 0
 
@@ -194,19 +206,20 @@ class Training:
             self.scores.extend(report.returns, report.lengths)
             self._heard.append(report.metrics)
 
-    def log(self, run: Run, **more: float) -> None:
-        """One line of metrics, under CleanRL's names."""
+    def log(self, run: Run, time_now: int, **more: float) -> None:
+        """One line of metrics, under CleanRL's names. time_now: where the schedules stand."""
         names = dict.fromkeys(name for metrics in self._heard for name in metrics)
         told = {name: [metrics[name] for metrics in self._heard if name in metrics] for name in names}
         metrics = {name: sum(values) / len(values) for name, values in told.items()} | self.scores.metrics()
-        metrics |= {f"robust/{name}": value for name, value in self.config.objective.coefficients(self.step).items()}
+        metrics |= {f"robust/{name}": value for name, value in self.config.objective.coefficients(time_now).items()}
         speed = (self.step - self._logged) / (time.perf_counter() - self._began)
         metrics |= {"charts/SPS": speed, "charts/updates": float(self.model.moments.steps)} | more
         self._heard, self._began, self._logged = [], time.perf_counter(), self.step
         run.log(self.step, metrics)
         names_shown = {
             "return": "charts/episodic_return", "entropy": "losses/entropy", "ε": "robust/radius", "κ": "robust/kappa",
-            "width": "robust/bound_width", "restarts": "charts/restarts",
+            "width": "robust/bound_width", "restarts": "charts/restarts", "certified": "robust/certified",
+            "pace": "robust/pace",
         }  # fmt: skip
         run.progress(self.step, **{short: metrics[name] for short, name in names_shown.items() if name in metrics})
 
@@ -215,6 +228,7 @@ class Training:
         state: dict[str, Any] = {"step": self.step, "returns": self.scores.returns, "lengths": self.scores.lengths}
         state |= {"engine": dict(self.engine), "restarts": restarts}
         state["resume"] = self.config.resumes
+        state |= {} if self.guide is None else {"guide": self.guide.ramp.state()}
         run.save(self.step, self.model.state() | {"rng": self.rng.get_state()}, state, score=self.scores.mean())
 
     def restore(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
@@ -224,6 +238,8 @@ class Training:
         self.scores.extend(state["returns"], state["lengths"])
         self.step, self.restarts = int(state["step"]), int(state["restarts"])
         self._logged = self.step
+        if self.guide is not None:
+            self.guide.ramp.restore(state["guide"])
 
     def finished(self) -> ActorCritic:
         """The agent, with what was learned."""

@@ -3,6 +3,7 @@
 The synchronous loop has one player, an asynchronous training one per process; what they share is the model.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -85,16 +86,23 @@ class Player:
         self.env, self._x = env, self.actor.observe(env.reset().to(self.model.parameters.device))
         self.scores.forget()
 
+    @property
+    def seen(self) -> Tensor:
+        """What it sees now, (N, *obs) in network units."""
+        assert self._x is not None
+        return self._x
+
     def leave(self) -> None:
         """Close the environments."""
         if self.env is not None:
             self.env.close()
             self.env = None
 
-    def update(self, step: int) -> int:
+    def update(self, step: int, clock: Callable[[int], int] | None = None) -> int:
         """Take the model as it is, play one rollout, and move the model along its gradient; how many steps were real.
 
-        step  where the training stands, in env steps of all players
+        step   where the training stands, in env steps of all players
+        clock  where the objective's schedules stand at an env step; None: there
         """
         assert self.env is not None
         assert self._x is not None
@@ -105,7 +113,7 @@ class Player:
         check_finite(rollout, step + real)
         if real:  # a rollout of one step may hold nothing but resets
             batch = estimate(rollout, self.actor.values(self._x), rhythm.discount, rhythm.lam)
-            gradient = self.learner.gradient(batch, step + real)
+            gradient = self.learner.gradient(batch, step + real if clock is None else clock(step + real))
             self.model.apply(gradient, rhythm.rate(step), rhythm.adam_eps)
         return real
 

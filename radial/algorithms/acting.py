@@ -1,7 +1,7 @@
 """Acting while learning to see: each observation first moves the normaliser, then is normalised, then acted on.
 
 All of that is one pure function of tensors, compiled whole: between two steps of sixteen small environments, seventy
-separate operations would take longer than the simulator.
+separate operations would take longer than the simulator. Whoever acts on frames has nothing to learn of that kind.
 """
 
 import torch
@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from radial.agents.agents import CategoricalAgent, GaussianAgent
+from radial.agents.impala_agent import ImpalaAgent
 from radial.agents.normalizer import Moments, merge, normalize
 from radial.algorithms.compiled import Lazy
 
@@ -73,3 +74,29 @@ class Actor:
         x, *moments = self._observe(obs, *rest[:3])
         named = {f"agent.{name}": weight for name, weight in zip(self._names, rest[3:], strict=True)}
         return x, functional_call(self._sampler, named, (x, noise)), *moments
+
+
+class FrameActor:
+    """An agent of frames at work in a training; what it observes is kept as it came, one byte per pixel."""
+
+    def __init__(self, agent: ImpalaAgent) -> None:
+        self.agent = agent
+
+    def begin(self) -> None:
+        """Nothing is copied: the agent acts as it is."""
+
+    def finish(self) -> None:
+        """There is nothing to give back."""
+
+    def observe(self, obs: Tensor) -> Tensor:
+        """Frames (N, *obs), as they are."""
+        return obs
+
+    @torch.no_grad()
+    def act(self, x: Tensor, noise: Tensor) -> Tensor:
+        """Sampled actions (N,) for frames (N, *obs)."""
+        return self.agent.sample(self.agent.prepare(x), noise)
+
+    def observe_and_act(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Both."""
+        return obs, self.act(obs, noise)

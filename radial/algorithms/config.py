@@ -8,18 +8,26 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from radial.core.data import BadInput, EnvSpec
 from radial.core.schedules import Constant
 from radial.objectives import a3c, dqn, ppo
 
+LATER = MappingProxyType({"later": True})  # metadata of a field that older configs do not have
+
 
 def encode(config: Any) -> dict[str, Any]:
-    """A config as plain JSON values."""
-    return {"type": type(config).__name__} | {
-        field.name: _plain(getattr(config, field.name)) for field in dataclasses.fields(config)
+    """A config as plain JSON values; what came `LATER` only where it is set, so that older runs and cards still fit."""
+    named = {
+        field.name: _plain(getattr(config, field.name)) for field in dataclasses.fields(config) if _said(config, field)
     }
+    return {"type": type(config).__name__} | named
+
+
+def _said(config: Any, field: dataclasses.Field[Any]) -> bool:
+    return not field.metadata.get("later") or getattr(config, field.name) != field.default
 
 
 def _plain(value: Any) -> Any:

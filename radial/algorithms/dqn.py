@@ -20,6 +20,7 @@ from radial.agents.registry import check_fit
 from radial.algorithms.config import encode
 from radial.algorithms.files import require
 from radial.algorithms.q_learner import QLearner, Rules, Transitions
+from radial.algorithms.ramp import ROWS, Guide, time_at
 from radial.algorithms.replay import Prioritised, Replay, check_memory
 from radial.algorithms.replay_disk import check_segments, load_segments, prune_segments, save_segments
 from radial.algorithms.run import Run, Stopped, derived_seed
@@ -79,6 +80,7 @@ def train(
     out: Path | None = None,
     resume: bool = False,
     init: QAgent | None = None,
+    guide: Guide | None = None,
     device: str | torch.device = "cpu",
     threads: int | None = None,
     quiet: bool = False,
@@ -86,10 +88,12 @@ def train(
     """Train an agent. With `out`, everything is logged and saved there and a stopped run can be resumed.
 
     init     an agent to start from; the paper trains a standard agent first, then a robust one from it
+    guide    who says where the objective's schedules stand; None: they follow the env steps
     threads  of the simulator; torch's own are left alone. No result depends on it
     """
     segments = None if out is None else out / SEGMENTS
     written = {"seed": seed, **encode(config)} | ({} if init is None else {"init": described(init.card)})
+    written |= {} if guide is None else {"guide": guide.settings}
     verify = partial(_verify, segments)
     with Run.open(
         out, written, resume=resume, total_steps=config.total_steps, quiet=quiet, verify=verify
@@ -97,7 +101,7 @@ def train(
         actor, learner, replay, rng = set_up(config, seed, torch.device(device), init)
         scores, step, saved = Scores(config.num_envs), 0, None
         if run.restored is not None:
-            step, saved = _restore(run, learner, replay, scores, rng, segments)
+            step, saved = _restore(run, learner, replay, scores, rng, segments, guide)
         env: VecEnv | None = None
         began, logged = time.perf_counter(), step
         while step < config.total_steps:
@@ -119,7 +123,7 @@ def train(
             # ----------------------------------------------------------------------------------------------- learn
             if step > config.learning_starts:
                 for _ in range(_passed(config.update_every, before, step)):
-                    learn(config, learner, replay, step, rng)
+                    learn(config, learner, replay, step, rng, time_at(guide, step))
                 learner.write_back()
             if _passed(config.target_every, before, step):
                 learner.sync_target()
@@ -130,9 +134,11 @@ def train(
             if save or _passed(config.log_every, before, step):
                 speed = (step - logged) / (time.perf_counter() - began)
                 began, logged = time.perf_counter(), step
-                _log(run, config, learner, scores, step, speed, len(replay))
+                said = config.objective.coefficients(time_at(guide, step))
+                seen_now = {} if guide is None else _look(guide, config, actor, replay, scores, step, seed)
+                _log(run, config, learner, scores, step, speed, len(replay), said, seen_now)
             if save:
-                saved = _save(run, learner, replay, scores, rng, step, env, segments, saved)
+                saved = _save(run, learner, replay, scores, rng, step, env, segments, saved, guide)
                 env.close()
                 env = None
             if run.signal is not None and step < config.total_steps:
@@ -194,40 +200,57 @@ def _passed(every: int, before: int, now: int) -> int:
     return now // every - before // every
 
 
-def learn(config: DQNConfig, learner: QLearner, replay: Replay, step: int, rng: torch.Generator) -> None:
-    """One update from what is remembered."""
+def learn(
+    config: DQNConfig, learner: QLearner, replay: Replay, step: int, rng: torch.Generator, time: int | None = None
+) -> None:
+    """One update from what is remembered. time: where the objective's schedules stand; None: at `step`."""
     beta = None if config.prioritised is None else config.prioritised.beta(step)
     sample = replay.sample(config.batch, rng, beta=beta, device=learner.parameters.device)
     data = Transitions(sample.obs, sample.action, sample.reward, sample.next_obs, sample.terminated, sample.weight)
-    surprise = learner.learn(data, step, rng, max(0.0, 1 - step / config.total_steps) if config.anneal else 1.0)
+    at = step if time is None else time
+    surprise = learner.learn(data, at, rng, max(0.0, 1 - step / config.total_steps) if config.anneal else 1.0)
     if config.prioritised is not None:
         replay.update(sample.index, surprise)
 
 
+def _look(
+    guide: Guide, config: DQNConfig, actor: QAgent, replay: Replay, scores: Scores, step: int, seed: int
+) -> dict[str, float]:
+    """What the guide sees at some of what is remembered; it draws from a generator of its own."""
+    if not len(replay):
+        return {}
+    beta = None if config.prioritised is None else config.prioritised.beta(step)
+    rng = torch.Generator().manual_seed(derived_seed(seed, "watch", step))
+    sample = replay.sample(ROWS, rng, beta=beta, device=next(actor.parameters()).device)
+    return guide.look(step, actor, actor.prepare(sample.obs), scores.returns)
+
+
 def _log(
-    run: Run, config: DQNConfig, learner: QLearner, scores: Scores, step: int, speed: float, remembered: int
-) -> None:
+    run: Run, config: DQNConfig, learner: QLearner, scores: Scores, step: int, speed: float, remembered: int,
+    scheduled: Mapping[str, float], more: Mapping[str, float],
+) -> None:  # fmt: skip
     """One line of metrics, under CleanRL's names."""
-    scheduled = config.objective.coefficients(step)
     metrics = learner.report() | scores.metrics() | {f"robust/{name}": value for name, value in scheduled.items()}
     metrics |= {"charts/SPS": speed, "charts/epsilon": config.exploration(step), "charts/replay": float(remembered)}
+    metrics |= more
     run.log(step, metrics)
     names = {
         "return": "charts/episodic_return", "explore": "charts/epsilon", "loss": "losses/td_loss", "ε": "robust/radius",
-        "κ": "robust/kappa", "width": "robust/bound_width",
+        "κ": "robust/kappa", "width": "robust/bound_width", "certified": "robust/certified", "pace": "robust/pace",
     }  # fmt: skip
     run.progress(step, **{short: metrics[name] for short, name in names.items() if name in metrics})
 
 
 def _save(
     run: Run, learner: QLearner, replay: Replay, scores: Scores, rng: torch.Generator, step: int, env: VecEnv,
-    segments: Path | None, before: dict[str, Any] | None,
+    segments: Path | None, before: dict[str, Any] | None, guide: Guide | None,
 ) -> dict[str, Any]:  # fmt: skip
     """A checkpoint with everything a resumed run needs; what it says of the replay."""
     kept = save_segments(replay, segments, before)
     tensors = learner.state() | {f"replay.{name}": tensor for name, tensor in replay.tensors().items()}
     state = {"step": step, "returns": scores.returns, "lengths": scores.lengths}
     state |= {"replay": kept, "engine": dict(env.engine)}
+    state |= {} if guide is None else {"guide": guide.ramp.state()}
     run.save(step, tensors | {"rng": rng.get_state()}, state, score=scores.mean())
     prune_segments(segments, [before, kept])
     return kept
@@ -241,8 +264,9 @@ def _verify(segments: Path | None, state: Mapping[str, Any]) -> None:
 
 
 def _restore(
-    run: Run, learner: QLearner, replay: Replay, scores: Scores, rng: torch.Generator, segments: Path | None
-) -> tuple[int, dict[str, Any]]:
+    run: Run, learner: QLearner, replay: Replay, scores: Scores, rng: torch.Generator, segments: Path | None,
+    guide: Guide | None,
+) -> tuple[int, dict[str, Any]]:  # fmt: skip
     """Everything as it was; the step, and what the checkpoint says of the replay."""
     assert run.restored is not None
     assert segments is not None
@@ -251,5 +275,7 @@ def _restore(
     named = {name.removeprefix("replay."): tensor for name, tensor in tensors.items() if name.startswith("replay.")}
     load_segments(replay, segments, state["replay"], named)
     rng.set_state(tensors["rng"])
+    if guide is not None:
+        guide.ramp.restore(state["guide"])
     scores.returns, scores.lengths = list(state["returns"]), list(state["lengths"])
     return int(state["step"]), state["replay"]

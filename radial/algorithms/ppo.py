@@ -11,24 +11,24 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from radial.agents.agents import CategoricalAgent, GaussianAgent, agent_for
+from radial.agents.agents import GaussianAgent
 from radial.agents.card import described
+from radial.agents.impala_agent import ImpalaAgent
 from radial.agents.normalizer import RewardScale
 from radial.agents.registry import check_fit
-from radial.algorithms.acting import Actor
-from radial.algorithms.config import encode
-from radial.algorithms.learner import Learner, Limits, Minibatch
+from radial.algorithms.config import LATER, encode
+from radial.algorithms.learner import STANDARDIZE, Learner, Limits, Minibatch
+from radial.algorithms.ramp import Guide, some, time_at
 from radial.algorithms.rollouts import Adversary, Rollout, check_finite, collect
 from radial.algorithms.run import Run, Stopped, derived_seed
 from radial.algorithms.scores import Scores
+from radial.algorithms.seeing import PPOAgent, actor_for, agent_to_train, judge, prepared
 from radial.core import checks
-from radial.core.data import Attack, BadInput, EnvSpec, VecEnv
+from radial.core.data import Attack, BadInput, Continuous, EnvSpec, VecEnv
 from radial.core.schedules import Constant, Schedule, settle
 from radial.envs.make import make_env
 from radial.losses.policy import gae
-from radial.objectives.ppo import Objective, Plain
-
-PPOAgent = GaussianAgent | CategoricalAgent
+from radial.objectives.ppo import Objective, Plain, RadialOverlap, RadialReleased
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class PPOConfig:
     rollout: int = 2_048  # env steps per update, summed over envs
     epochs: int = 10
     minibatch: int = 64
-    policy_rate: float = 3e-4
+    policy_rate: float = 3e-4  # of all, where policy and value are one network
     value_rate: float = 2.5e-4
     anneal: bool = True  # both rates fall linearly to 0
     discount: float = 0.99
@@ -54,28 +54,30 @@ class PPOConfig:
     initial_std: float = 1.0
     min_std: float | None = None  # None: the standard deviation may shrink as PPO likes
     max_std: float | Schedule | None = None  # None: it may grow without limit
-    hidden: tuple[int, ...] = (64, 64)
-    normalize_observations: bool = True
+    hidden: tuple[int, ...] = (64, 64)  # of networks for vectors; that for frames is always the same
+    normalize_observations: bool = True  # vectors; frames are shares of 255
     scale_rewards: bool = True
     attack: str | None = None  # adversarial training: the attack under which rollouts are collected
     attack_radius: Schedule = Constant(0.0)
     attack_probability: float = 0.0  # of each step being attacked
     compile: bool = True  # the training step to native code; False: slower, starts at once
     checkpoint_every: int = 50  # updates; environments restart there, so that a resumed run is the same run
+    standardize: str = field(
+        default="minibatch", metadata=LATER
+    )  # advantages over each minibatch, or the whole "batch"
+    value_weight: float = field(default=1.0, metadata=LATER)  # matters where policy and value are one network
+    reward_discount: float | None = field(default=None, metadata=LATER)  # of the return that scales rewards; None: γ
+    chunk: int | None = field(default=None, metadata=LATER)  # rows whose gradient is taken at a time; None: all
+    value_first: int = field(default=0, metadata=LATER)  # env steps at the start in which the value alone learns
 
     def __post_init__(self) -> None:
-        checks.whole(self, "total_steps", "num_envs", "rollout", "epochs", "minibatch", "checkpoint_every")
+        checks.whole(self, "total_steps", "num_envs", "rollout", "epochs", "minibatch", "checkpoint_every", "chunk")
+        checks.whole(self, "value_first", least=0)
         checks.positive(
-            self,
-            "policy_rate",
-            "value_rate",
-            "initial_std",
-            "clip",
-            "value_clip",
-            "max_grad_norm",
-            "min_std",
-        )
-        checks.share(self, "discount", "lam", "attack_probability")
+            self, "policy_rate", "value_rate", "initial_std", "clip", "value_clip", "max_grad_norm", "min_std",
+            "value_weight",
+        )  # fmt: skip
+        checks.share(self, "discount", "lam", "attack_probability", "reward_discount")
         checks.not_negative(self, "entropy")
         settle(self, "attack_radius")
         if callable(self.max_std):
@@ -93,12 +95,28 @@ class PPOConfig:
             raise BadInput(f"minibatch must lie in 2 … rollout/2 = {self.rollout // 2}, got {self.minibatch}")
         if not self.hidden or any(width < 1 for width in self.hidden):
             raise BadInput(f"hidden must be widths ≥ 1, got {self.hidden}")
+        self._check_standardize()
+
+    def _check_standardize(self) -> None:
+        if self.standardize not in STANDARDIZE:
+            raise BadInput(f"standardize must be one of {', '.join(STANDARDIZE)}, got {self.standardize!r}")
+        if self.standardize == "batch" and isinstance(self.objective, RadialReleased):
+            raise BadInput("standardize must be minibatch for RadialReleased, which weighs raw against standardised")
+        if self.chunk is None:
+            return
+        if self.minibatch % self.chunk:
+            raise BadInput(f"chunk must divide minibatch, got {self.chunk} and {self.minibatch}")
+        if self.standardize == "minibatch":
+            raise BadInput("chunk must be none unless standardize is batch: a chunk is not its minibatch")
 
     @property
     def limits(self) -> Limits:
         """What keeps an update small."""
         max_std = self.max_std if self.max_std is None or callable(self.max_std) else Constant(self.max_std)
-        return Limits(self.clip, self.value_clip, self.entropy, self.max_grad_norm, self.min_std, max_std)
+        return Limits(
+            self.clip, self.value_clip, self.entropy, self.max_grad_norm, self.min_std, max_std, self.value_weight,
+            self.standardize,
+        )  # fmt: skip
 
 
 def train(
@@ -109,6 +127,7 @@ def train(
     resume: bool = False,
     attack: Attack | None = None,
     init: PPOAgent | None = None,
+    guide: Guide | None = None,
     device: str | torch.device = "cpu",
     threads: int | None = None,
     quiet: bool = False,
@@ -117,17 +136,20 @@ def train(
 
     threads  of the simulator; torch's own are left alone. No result depends on it
     attack   the object behind config.attack
-    init     an agent to start from; its normaliser goes on learning from where it was
+    init     an agent to start from; its normaliser goes on learning from where it was, or with normalize_observations
+             False stays what it is
+    guide    who says where the schedules stand; None: they follow the env steps
     """
     if (attack is None) != (config.attack is None):
         raise BadInput("attack must be given exactly when config.attack names one")
     written = {"seed": seed, **encode(config)} | ({} if init is None else {"init": described(init.card)})
+    written |= {} if guide is None else {"guide": guide.settings}
     with Run.open(out, written, resume=resume, total_steps=config.total_steps, quiet=quiet) as run:
         agent, learner, scale, rng = set_up(config, seed, torch.device(device), init)
         step, update = 0, 0
-        actor, scores = Actor(agent, config.compile), Scores(config.num_envs)
+        actor, scores = actor_for(agent, config.compile), Scores(config.num_envs)
         if run.restored is not None:
-            step, update = _restore(run, agent, learner, scale, scores, rng)
+            step, update = _restore(run, agent, learner, scale, scores, rng, guide)
         env: VecEnv | None = None
         while step < config.total_steps:
             if env is None:  # at the start and after each checkpoint, in interrupted and uninterrupted runs alike
@@ -153,37 +175,41 @@ def train(
             # ----------------------------------------------------------------------------------------------- learn
             check_finite(rollout, step)
             data = estimate(rollout, agent, config.discount, config.lam)
-            metrics = learner.learn(data, step, left, rng)
+            del rollout  # its frames are in `data` once more
+            time_now = time_at(guide, step)
+            metrics = learner.learn(data, time_now, left, rng, value_only=step <= config.value_first)
 
             # ------------------------------------------------------------------------------------------ log, save
-            scheduled = config.objective.coefficients(step)
+            scheduled = config.objective.coefficients(time_now)
+            if guide is not None:
+                metrics |= guide.look(step, agent, prepared(agent, some(data.x)), scores.returns)
             metrics["charts/SPS"] = (step - before) / (time.perf_counter() - began)
             metrics |= scores.metrics() | {f"robust/{name}": value for name, value in scheduled.items()}
             run.log(step, metrics)
             run.progress(step, **_shown(metrics))
             if update % config.checkpoint_every == 0 or step >= config.total_steps or run.signal is not None:
                 tensors, state = _state(agent, learner, scale, scores, rng, step, update)
-                run.save(step, tensors, state | {"engine": dict(env.engine)}, score=scores.mean())
+                state |= {"engine": dict(env.engine)} | ({} if guide is None else {"guide": guide.ramp.state()})
+                run.save(step, tensors, state, score=scores.mean())
                 env.close()
                 env = None
             if run.signal is not None and step < config.total_steps:
                 raise Stopped(run.signal)
-    agent.normalizer.freeze()
+    if not isinstance(agent, ImpalaAgent):
+        agent.normalizer.freeze()
     return agent
 
 
 @torch.no_grad()
 def estimate(rollout: Rollout, agent: PPOAgent, discount: float, lam: float) -> Minibatch:
     """Advantages and value targets of the real rows, flattened to (R, …)."""
-    steps, envs = rollout.reward.shape
-    value = agent.value(rollout.x.flatten(0, 1)).view(steps + 1, envs)
+    value, old_log_prob = judge(agent, rollout)
     advantage = gae(rollout.reward, value[:-1], value[1:], rollout.terminated, rollout.ended, discount, lam)
     real = rollout.real
-    x, action = rollout.x[:-1][real], rollout.action[real]
     return Minibatch(
-        x=x,
-        action=action,
-        old_log_prob=agent.log_prob(x, action),
+        x=rollout.x[:-1][real],
+        action=rollout.action[real],
+        old_log_prob=old_log_prob,
         advantage=advantage[real],
         target=(advantage + value[:-1])[real],
         old_value=value[:-1][real],
@@ -195,24 +221,38 @@ def set_up(
 ) -> tuple[PPOAgent, Learner, RewardScale, torch.Generator]:
     """A fresh agent for the env, its learner, the reward scale, and the generator of everything random."""
     probe = make_env(config.env, 1, seed)
-    agent = agent_for(probe.observation_shape, probe.actions, config.hidden)
-    probe.close()
+    try:
+        agent = check_env(config, probe)
+    finally:
+        probe.close()
     agent.initialize(torch.Generator().manual_seed(derived_seed(seed, "weights")))
     if isinstance(agent, GaussianAgent):
         torch.nn.init.constant_(agent.log_std, math.log(config.initial_std))
     if init is not None:
         check_fit(init, agent)
         agent.load_state_dict(init.state_dict())
-    if not config.normalize_observations:
-        agent.normalizer.freeze()  # of nothing: the identity, cut to ±10
+        if not isinstance(agent, ImpalaAgent) and not isinstance(init, ImpalaAgent):
+            agent.normalizer.clip = init.normalizer.clip
+    if not (config.normalize_observations or isinstance(agent, ImpalaAgent)):
+        agent.normalizer.freeze()  # as it was at the start; of nothing: the identity, cut to ±10
     agent.to(device)
-    scale = RewardScale(config.num_envs, config.discount)
+    scale = RewardScale(config.num_envs, config.discount if config.reward_discount is None else config.reward_discount)
     learner = Learner(
-        agent, config.objective, config.limits, minibatch=config.minibatch, epochs=config.epochs,
+        agent, config.objective, config.limits, minibatch=config.minibatch, chunk=config.chunk, epochs=config.epochs,
         policy_rate=config.policy_rate, value_rate=config.value_rate, compile=config.compile,
     )  # fmt: skip
     rng = torch.Generator(device).manual_seed(derived_seed(seed, "actions"))
     return agent, learner, scale, rng
+
+
+def check_env(config: PPOConfig, env: VecEnv) -> PPOAgent:
+    """Refuse an env that cannot be learned with this config; an agent that fits it, untrained."""
+    agent = agent_to_train(env.observation_shape, env.actions, config.hidden)
+    if isinstance(config.objective, RadialOverlap) and isinstance(env.actions, Continuous):
+        raise BadInput(f"objective RadialOverlap needs discrete actions; those of {config.env.id} are continuous")
+    if isinstance(agent, ImpalaAgent) and config.attack is not None:
+        raise BadInput(f"attack must be none on frames such as those of {config.env.id}, got {config.attack!r}")
+    return agent
 
 
 def _state(
@@ -233,8 +273,9 @@ def _state(
 
 
 def _restore(
-    run: Run, agent: PPOAgent, learner: Learner, scale: RewardScale, scores: Scores, rng: torch.Generator
-) -> tuple[int, int]:
+    run: Run, agent: PPOAgent, learner: Learner, scale: RewardScale, scores: Scores, rng: torch.Generator,
+    guide: Guide | None,
+) -> tuple[int, int]:  # fmt: skip
     assert run.restored is not None
     tensors, state = run.restored
 
@@ -245,6 +286,8 @@ def _restore(
     scale.load_state_dict(part("scale."))
     learner.restore(part("adam."))
     rng.set_state(tensors["rng"])
+    if guide is not None:
+        guide.ramp.restore(state["guide"])
     scores.returns, scores.lengths = list(state["returns"]), list(state["lengths"])
     return int(state["step"]), int(state["update"])
 
@@ -252,6 +295,7 @@ def _restore(
 def _shown(metrics: dict[str, float]) -> dict[str, float]:
     names = {
         "return": "charts/episodic_return", "ε": "robust/radius", "κ": "robust/kappa",
-        "width": "robust/bound_width", "std": "charts/std",
+        "width": "robust/bound_width", "std": "charts/std", "certified": "robust/certified", "reach": "robust/reach",
+        "pace": "robust/pace",
     }  # fmt: skip
     return {short: metrics[name] for short, name in names.items() if name in metrics}

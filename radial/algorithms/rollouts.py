@@ -26,10 +26,10 @@ class Acting(Protocol):
         """Take the agent as it is now."""
 
     def observe(self, obs: Tensor) -> Tensor:
-        """Raw observations (N, *obs) → prepared ones."""
+        """Raw observations (N, *obs) → what is kept of them: prepared ones, or frames as they are."""
 
     def act(self, x: Tensor, noise: Tensor) -> Tensor:
-        """Sampled actions for prepared observations (N, *obs)."""
+        """Sampled actions for what was kept (N, *obs)."""
 
     def observe_and_act(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """Both at once."""
@@ -40,7 +40,7 @@ class Acting(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Rollout:
-    """What happened, with leading (T, N); `x` has one row more, so that x[1:] is where each step led.
+    """What happened, with leading (T, N); `x`, what the actor kept, has one row more: x[1:] is where each step led.
 
     Rows that are not `real` are resets (see `Step`): no action was taken there and nothing may be learned from them.
     """
@@ -79,7 +79,7 @@ def collect(
     rng: torch.Generator,
     adversary: Adversary | None = None,
 ) -> tuple[Rollout, Tensor]:
-    """Act for `steps` steps in every env from prepared observations x; the rollout, and the x to go on from."""
+    """Act for `steps` steps in every env from what the actor kept, x; the rollout, and the x to go on from."""
     actor.begin()
     rows: list[tuple[Tensor, ...]] = []
     noise = actor.agent.noise(rng, steps, env.num_envs)
@@ -108,5 +108,6 @@ def collect(
 def check_finite(rollout: Rollout, step: int) -> None:
     """Stop before anything is learned from NaN or inf."""
     for name in ("x", "action", "reward"):
-        if not bool(torch.isfinite(getattr(rollout, name)).all()):
+        column: Tensor = getattr(rollout, name)
+        if column.is_floating_point() and not bool(torch.isfinite(column).all()):
             raise FloatingPointError(f"{name} is not finite in the rollout that ends at step {step}")

@@ -21,6 +21,7 @@ ATTACKS: dict[str, Callable[[], Attack | RobustSarsa | Compounding]] = {
     "rs+mad": lambda: RobustSarsa(mad_ratio=0.5),
     "compounding": Compounding,
     "pgd": PGD,
+    "pgd-procgen": PGD.procgen,
     "pgd-strong": PGD.strong,
     "fgsm": FGSM,
 }

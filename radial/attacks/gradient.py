@@ -127,6 +127,14 @@ class PGD(Memoryless):
             raise BadInput(f"loss must be cross-entropy or margin, got {self.loss!r}")
 
     @classmethod
+    def procgen(cls) -> "PGD":
+        """The protocol of RADIAL's ProcGen tables: steps of a fifth of the radius instead of a tenth.
+
+        The label is the likeliest action also where actions are sampled.
+        """
+        return cls(step_size=0.2)
+
+    @classmethod
     def strong(cls) -> "PGD":
         """Several runs on the margin, the best point of all: a state that survives is hard to attack at all."""
         return cls(steps=20, step_size=0.25, restarts=5, loss="margin")

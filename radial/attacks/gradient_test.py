@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -7,7 +8,9 @@ import torch
 from torch import Tensor
 
 from radial.agents.actor_critic import ActorCritic
+from radial.agents.impala_agent import ImpalaAgent
 from radial.agents.q_agent import QAgent
+from radial.attacks import ATTACKS
 from radial.attacks.gradient import FGSM, MAD, PGD, Critic, NoAttack, RandomNoise
 from radial.attacks.learning_test import random_agent
 from radial.core.ball import Ball
@@ -123,6 +126,16 @@ def test_the_strong_preset_changes_more_choices_than_the_papers() -> None:
     assert PGD() == PGD(steps=10, step_size=0.1, restarts=1, random_start=False, loss="cross-entropy")  # the paper's
 
 
+def test_the_protocol_of_procgen_by_hand() -> None:
+    """Ten steps of ε/5 without a random start: five reach the corner, and there the rest stay."""
+    assert ATTACKS["pgd-procgen"]() == PGD.procgen() == PGD(steps=10, step_size=0.2, restarts=1, random_start=False)
+    agent = linear([[1.0, 0.0], [0.0, 1.0]], Discrete(2))
+    ball = Ball(torch.tensor([[0.6, 0.5]]), 0.1, low=0.0, high=1.0)
+    for steps, reach in ((1, 0.02), (4, 0.08), (5, 0.1), (10, 0.1)):
+        x = replace(PGD.procgen(), steps=steps).perturb(agent, ball, seeded())
+        assert x.tolist()[0] == pytest.approx([0.6 - reach, 0.5 + reach], abs=1e-6)
+
+
 def test_fgsm_is_one_step_to_a_corner() -> None:
     agent = linear([[1.0, 0.0], [0.0, 1.0]], Discrete(2))
     x = FGSM().perturb(agent, Ball(torch.tensor([[1.0, 0.0]]), 0.1), seeded())
@@ -133,11 +146,15 @@ def test_fgsm_is_one_step_to_a_corner() -> None:
     assert frames.tolist()[0] == pytest.approx([0.12, 0.85])
 
 
-@pytest.mark.parametrize(("kind", "side"), [(QAgent, 84), (ActorCritic, 80)])
-def test_what_decides_is_climbed_and_frames_stay_frames(kind: type[QAgent | ActorCritic], side: int) -> None:
-    agent = kind((1, side, side), 3)
+@pytest.mark.parametrize(
+    ("kind", "shape"), [(QAgent, (1, 84, 84)), (ActorCritic, (1, 80, 80)), (ImpalaAgent, (3, 64, 64))]
+)
+def test_what_decides_is_climbed_and_frames_stay_frames(
+    kind: type[QAgent | ActorCritic | ImpalaAgent], shape: tuple[int, int, int]
+) -> None:
+    agent = kind(shape, 3)
     agent.initialize(seeded())
-    center = torch.rand(2, 1, side, side, generator=seeded(1)).round()  # black and white: every pixel is at an end
+    center = torch.rand(2, *shape, generator=seeded(1)).round()  # black and white: every pixel is at an end
     ball = Ball(center, 8 / 255, low=0.0, high=1.0)
     score = PGD().score(agent, center)
     for attack in (PGD(steps=3), FGSM(), MAD(steps=3), Critic(steps=3)):

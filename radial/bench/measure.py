@@ -64,6 +64,11 @@ def peak_bytes(job: Job, device: torch.device) -> int | None:
     return max(0, _status("VmHWM") - before)
 
 
+def process_peak() -> int:
+    """What the whole process held at its peak since `peak_bytes` was called."""
+    return _status("VmHWM")
+
+
 def _status(field: str) -> int:
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith(field):

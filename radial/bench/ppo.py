@@ -11,13 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from radial.agents.agents import CategoricalAgent, GaussianAgent
-from radial.agents.normalizer import RewardScale
-from radial.algorithms.acting import Actor
-from radial.algorithms.learner import Learner
 from radial.algorithms.ppo import PPOConfig, estimate, set_up
 from radial.algorithms.rollouts import collect
 from radial.algorithms.scores import Scores
+from radial.algorithms.seeing import actor_for
 from radial.core.data import Continuous, VecEnv
 from radial.envs.make import make_env
 
@@ -35,16 +32,13 @@ class Row:
     compile_seconds: float
 
 
-class _Trainee:
+class Trainee:
     """One training in progress on the shared pool."""
 
     def __init__(self, name: str, config: PPOConfig, device: torch.device) -> None:
         self.name, self.config = name, config
-        self.agent: GaussianAgent | CategoricalAgent
-        self.learner: Learner
-        self.scale: RewardScale
         self.agent, self.learner, self.scale, self.rng = set_up(config, 0, device)
-        self.actor = Actor(self.agent, config.compile)
+        self.actor = actor_for(self.agent, config.compile)
         self.speeds: list[float] = []
         self.shares: list[float] = []
 
@@ -72,13 +66,13 @@ def measure(configs: dict[str, PPOConfig], rounds: int, threads: int | None, dev
     env = make_env(first.env, first.num_envs, 0, threads=threads)
     env.reset()
     rng = torch.Generator().manual_seed(0)
-    trainees = [_Trainee(name, config, device) for name, config in configs.items()]
+    trainees = [Trainee(name, config, device) for name, config in configs.items()]
     random_speeds: list[float] = []
     for _ in range(WARM_UP + rounds):
         began = time.perf_counter()
         real = 0
         for _ in range(first.rollout // first.num_envs):
-            step = env.step(_random_action(env, rng))
+            step = env.step(random_action(env, rng))
             real += int(step.real.sum())
         random_speeds.append(real / (time.perf_counter() - began))
         for trainee in trainees:
@@ -92,7 +86,8 @@ def measure(configs: dict[str, PPOConfig], rounds: int, threads: int | None, dev
         yield Row(trainee.name, speed, speed / base, share, trainee.learner.compile_seconds)
 
 
-def _random_action(env: VecEnv, rng: torch.Generator) -> Tensor:
+def random_action(env: VecEnv, rng: torch.Generator) -> Tensor:
+    """Any action for each env."""
     if isinstance(env.actions, Continuous):
         return 2 * torch.rand((env.num_envs, env.actions.size), generator=rng) - 1
     return torch.randint(env.actions.n, (env.num_envs,), generator=rng)

@@ -34,7 +34,7 @@ def certify(
 
     Args:
         agent: a run's folder, the name of an agent in the zoo, or a file of the papers (then --env is needed).
-        env: an environment's id; default: the one the agent was trained in.
+        env: an environment's id, such as CartPole-v1 or fruitbot-test; default: the one the agent was trained in.
         radius: ε in network units, such as 0.075 or 3/255.
         metric: gwc (greedy worst-case reward), acr (action certification rate) or awc (absolute worst-case reward).
         bound: ibp, crown-ibp, crown, or best: the tightest of the three; always rounded outward.

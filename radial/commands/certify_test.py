@@ -1,5 +1,6 @@
 """`radial certify` as its users meet it: one JSON object or a table, and one line where it refuses."""
 
+import importlib.util
 import json
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from radial import cli
 from radial.agents import checkpoints
 from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.agents.checkpoints import save
+from radial.agents.impala_agent import ImpalaAgent
 from radial.core.data import EnvSpec
 from radial.evaluation.audit import SoundnessError
 
@@ -51,6 +53,25 @@ def test_one_json_object(metric: str, episodes: int, capsys: pytest.CaptureFixtu
         assert facts["certified"] + facts["attacked"] + facts["unknown"] == facts["steps"] == 8
     if metric == "awc":
         assert (facts["budget"], facts["lower"], facts["upper"], facts["exact"]) == (9, 4.0, 4.0, True)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("PyQt5") is None, reason="pip install 'radial-rl[procgen]'")
+@pytest.mark.parametrize("metric", ["gwc", "acr"])
+def test_an_agent_of_procgen(metric: str, capsys: pytest.CaptureFixture[str]) -> None:
+    agent = ImpalaAgent()
+    agent.initialize(torch.Generator().manual_seed(0))
+    save(agent, "impala")
+    arguments = ("--env", "fruitbot-test", "--radius", "1/255", "--metric", metric, "--episodes", "1", "--horizon", "2")
+    assert run("impala", *arguments, "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["env"], facts["env_options"], facts["valid_range"]) == ("fruitbot", {"split": "test"}, [0.0, 1.0])
+    assert (facts["steps"], facts["lengths"]) == (2, [2])
+
+
+def test_what_cannot_be_cloned_has_no_absolute_worst_case(capsys: pytest.CaptureFixture[str]) -> None:
+    save(ImpalaAgent(), "impala")
+    assert run("impala", "--env", "fruitbot", "--radius", "1/255", "--metric", "awc", "--horizon", "2") == 2
+    assert "procgen/fruitbot cannot be cloned; use suite atari or classic control" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("metric", ["gwc", "acr", "awc"])

@@ -18,20 +18,22 @@ def evaluate(
     episodes: int = 50,
     seed: int = 0,
     stochastic: bool = False,
-    num_envs: int = 50,
+    num_envs: int | None = None,
+    first_finished: bool = False,
     json: bool = False,
 ) -> None:
     """Play episodes with an agent, attacked or not, and print what it scored.
 
     Args:
         agent: a run's folder, the name of an agent in the zoo, or a file of the papers (then --env is needed).
-        env: an environment's id; default: the one the agent was trained in.
-        attack: none, random, critic, mad, rs, rs+mad, compounding, pgd, pgd-strong or fgsm.
+        env: an environment's id, such as Hopper-v4 or fruitbot-test; default: the one the agent was trained in.
+        attack: none, random, critic, mad, rs, rs+mad, compounding, pgd, pgd-procgen, pgd-strong or fgsm.
         radius: ε in network units, such as 0.075 or 3/255; needed with an attack.
         episodes: how many.
         seed: of everything random.
         stochastic: sample the agent's actions instead of taking the best one.
-        num_envs: environments that play side by side; at most one per episode.
+        num_envs: environments that play side by side, at most one per episode; default: 50, in ProcGen 64.
+        first_finished: count the episodes that end first, as RADIAL in ProcGen; default: each environment its share.
         json: print one JSON object instead of a table.
     """
     from radial.agents.checkpoints import load
@@ -56,7 +58,7 @@ def evaluate(
         result = play(
             loaded, where, MAD(stochastic=True) if attack == "mad" and stochastic else ATTACKS[attack](), epsilon,
             episodes, seed,
-            num_envs=num_envs, stochastic=stochastic, name=agent, progress=show,
+            num_envs=num_envs, stochastic=stochastic, first_finished=first_finished, name=agent, progress=show,
         )  # fmt: skip
     facts = result.to_json() | {"attack": attack, "attack_settings": result.attack}
     if json:

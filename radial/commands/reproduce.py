@@ -40,8 +40,8 @@ def reproduce(
     not played again, so a command that was stopped goes on where it stopped.
 
     Args:
-        table: a table (mujoco, mujoco-compounding, atari, atari-margin, atari-bounds, cartpole-dqn) or a figure
-            (gwc-awc-acr, q-bias).
+        table: a table (mujoco, mujoco-compounding, atari, atari-margin, atari-bounds, procgen, procgen-stochastic,
+            procgen-levels, cartpole-dqn) or a figure (gwc-awc-acr, q-bias).
         only: tasks or recipes, such as hopper or walker2d-ppo; the other rows show what is known of them.
         train: train the agents first, in runs/RECIPE-seedN, instead of taking the zoo's. A finished run is not
             trained again and an unfinished one goes on. The median seed is the agent.

@@ -7,6 +7,9 @@ import importlib
 import importlib.util
 import os
 from collections.abc import Mapping, Sequence
+from typing import Any
+
+from gymnasium.vector import VectorEnv
 
 from radial.core.data import BadInput, EnvSpec
 from radial.envs.gymnasium_vec import GymnasiumVec
@@ -38,17 +41,24 @@ def make_envpool(
         envpool = importlib.import_module("envpool")
     except ImportError as error:
         raise BadInput(f"{spec} with backend envpool needs EnvPool: pip install 'radial-rl[envpool]'") from error
-    native = envpool.make(
-        spec.id,
+    native = make_pool(spec.id, options, seeds, threads)
+    simulator = BUILT_IN_MUJOCO.get(envpool.__version__, f"mujoco built into envpool {envpool.__version__}")
+    engine = {"backend": "envpool", "version": envpool.__version__, "simulator": simulator}
+    return GymnasiumVec(native, spec, engine=engine, timeout=timeout)
+
+
+def make_pool(
+    id: str, options: Mapping[str, bool | int | float | str], seeds: Sequence[int], threads: int | None
+) -> VectorEnv[Any, Any, Any]:
+    """EnvPool's own vector env, of a package that was imported already."""
+    return importlib.import_module("envpool").make(
+        id,
         env_type="gymnasium",
         num_envs=len(seeds),
         seed=list(seeds),
         num_threads=min(len(seeds), cores() if threads is None else threads),
         **options,
     )
-    simulator = BUILT_IN_MUJOCO.get(envpool.__version__, f"mujoco built into envpool {envpool.__version__}")
-    engine = {"backend": "envpool", "version": envpool.__version__, "simulator": simulator}
-    return GymnasiumVec(native, spec, engine=engine, timeout=timeout)
 
 
 def cores() -> int:

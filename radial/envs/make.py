@@ -12,7 +12,7 @@ import gymnasium
 import numpy as np
 
 from radial.core.data import BadInput, EnvSpec, VecEnv
-from radial.envs import envpool_vec
+from radial.envs import envpool_vec, procgen
 from radial.envs.atari import make_atari
 from radial.envs.atari_frames import GAMES, PRESETS
 from radial.envs.envpool_vec import make_envpool
@@ -44,11 +44,13 @@ class Suite:
     ids      the ids it knows
     options  name → what the value must be, for the message, and whether it is; None: the env's constructor decides
     build    makes the vector env
+    check    refuses options that do not go together, or not with the id
     """
 
     ids: Callable[[], Collection[str]]
     options: Mapping[str, tuple[str, Callable[[Option], bool]]] | None
     build: Callable[[Request], VecEnv]
+    check: Callable[[EnvSpec], object] | None = None
 
 
 def make_env(
@@ -72,9 +74,15 @@ def make_env(
 
 
 def spec_for(id: str) -> EnvSpec:
-    """The spec of a bare env id: of the first suite that knows it; Gym's PongNoFrameskip-v4 is Pong."""
+    """The spec of a bare env id: of the first suite that knows it.
+
+    Gym's PongNoFrameskip-v4 is Pong; a split of ProcGen's levels may follow the game, as in fruitbot-test.
+    """
     if id.endswith(NO_FRAMESKIP) and id.removesuffix(NO_FRAMESKIP) in GAMES:
         return EnvSpec("atari", id.removesuffix(NO_FRAMESKIP))
+    game, _, split = id.partition("-")
+    if game in procgen.GAMES and split in procgen.SPLITS:
+        return EnvSpec("procgen", game, {"split": split})
     for name, suite in SUITES.items():
         if id in suite.ids():
             return EnvSpec(name, id)
@@ -103,11 +111,19 @@ def _build_atari(request: Request) -> VecEnv:
     return make_atari(request.spec, request.seeds, request.threads, request.timeout)
 
 
+def _build_procgen(request: Request) -> VecEnv:
+    return procgen.make_procgen(request.spec, request.seeds, request.threads, request.timeout)
+
+
 def _build_gymnasium(request: Request) -> VecEnv:
     return make_gymnasium(request.spec, request.spec.options, request.seeds, request.timeout)
 
 
-_LENGTH = ("an integer ≥ 1", lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 1)
+def _whole(value: Option, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
+
+
+_LENGTH = ("an integer ≥ 1", lambda value: _whole(value, 1))
 _BACKEND = (" or ".join(BACKENDS), lambda value: value in BACKENDS)
 
 _SWITCH = ("true or false", lambda value: isinstance(value, bool))
@@ -118,11 +134,18 @@ _ATARI: dict[str, tuple[str, Callable[[Option], bool]]] = {
     "episodic_life": _SWITCH,
     "transpose": _SWITCH,
 }
+_PROCGEN: dict[str, tuple[str, Callable[[Option], bool]]] = {
+    "distribution_mode": (" or ".join(procgen.MODES), lambda value: value in procgen.MODES),
+    "split": (" or ".join(procgen.SPLITS), lambda value: value in procgen.SPLITS),
+    "num_levels": ("an integer ≥ 1 (all levels there are: split test)", lambda value: _whole(value, 1)),
+    "start_level": ("an integer ≥ 0", lambda value: _whole(value, 0)),
+}
 
 SUITES: dict[str, Suite] = {
     "mujoco": Suite(lambda: MUJOCO, {"backend": _BACKEND, "max_episode_steps": _LENGTH}, _build_mujoco),
     "classic": Suite(lambda: CLASSIC, {"max_episode_steps": _LENGTH}, _build_gymnasium),
     "atari": Suite(lambda: GAMES, _ATARI, _build_atari),
+    "procgen": Suite(lambda: procgen.GAMES, _PROCGEN, _build_procgen, procgen.levels_of),
     "gymnasium": Suite(lambda: gymnasium.registry.keys(), None, _build_gymnasium),
 }
 
@@ -142,6 +165,8 @@ def suite_of(spec: EnvSpec) -> Suite:
         raise BadInput(f"{spec.suite} has no environment {spec.id!r}{_nearest(spec.id, suite.ids())}")
     for name, value in spec.options.items():
         _check_option(spec, suite, name, value)
+    if suite.check is not None:
+        suite.check(spec)
     return suite
 
 

@@ -32,18 +32,27 @@ def atari(backend: str, *presets: str) -> list[object]:
     return [pytest.param(spec, marks=skip, id=f"{backend}-{spec.options['preset']}") for spec in specs]
 
 
+def procgen(*specs: EnvSpec) -> list[object]:
+    """The same for ProcGen, which needs Qt as well."""
+    missing = importlib.util.find_spec("envpool") is None or importlib.util.find_spec("PyQt5") is None
+    skip = pytest.mark.skipif(missing, reason="pip install 'radial-rl[procgen]'")
+    return [pytest.param(spec, marks=skip, id=str(spec)) for spec in specs]
+
+
 CASES = [
     *mujoco("envpool", *make.MUJOCO),
     *mujoco("gymnasium", "Hopper-v4", "Walker2d-v5"),
     *[pytest.param(EnvSpec("classic", id), id=id) for id in make.CLASSIC],
     *atari("ale", "radial-dqn", "radial-a3c", "stack4"),
     *atari("envpool", "radial-dqn"),
+    *procgen(EnvSpec("procgen", "fruitbot"), EnvSpec("procgen", "leaper", {"split": "test"})),
     pytest.param(EnvSpec("gymnasium", "MountainCar-v0", {"max_episode_steps": 20}), id="gymnasium"),
 ]
 DTYPES = {
     ("mujoco", None): torch.float64,
     ("atari", "radial-dqn"): torch.uint8,
     ("atari", "stack4"): torch.uint8,
+    ("procgen", None): torch.uint8,
 }
 contract = pytest.mark.parametrize("spec", CASES)
 
@@ -116,13 +125,14 @@ def test_env_i_does_not_depend_on_how_many_there_are(spec: EnvSpec) -> None:
 
 @contract
 def test_the_row_after_an_end_is_marked(spec: EnvSpec) -> None:
-    if spec.suite != "gymnasium":
+    steps = 200 if spec.suite == "procgen" else 30  # it has no option for shorter episodes
+    if spec.suite not in ("gymnasium", "procgen"):
         spec = EnvSpec(spec.suite, spec.id, {**spec.options, "max_episode_steps": 4})
     env = make_env(spec, N, seed=0)
     rng = torch.Generator().manual_seed(0)
     env.reset()
     ended, real = torch.zeros(N, dtype=torch.bool), 0
-    for _ in range(30):
+    for _ in range(steps):
         step = env.step(some_action(env, rng))
         assert torch.equal(step.real, ~ended)
         assert (step.reward[~step.real] == 0).all()
@@ -130,7 +140,7 @@ def test_the_row_after_an_end_is_marked(spec: EnvSpec) -> None:
         assert torch.equal(step.reward, step.score)
         ended = step.ended
         real += int(step.real.sum())
-    assert real == env.steps < 30 * N
+    assert real == env.steps < steps * N
 
 
 def bad_actions(actions: Discrete | Continuous) -> list[tuple[object, str]]:
@@ -201,6 +211,8 @@ def test_a_bare_id_finds_its_suite() -> None:
     assert spec_for("Hopper-v4") == EnvSpec("mujoco", "Hopper-v4")
     assert spec_for("CartPole-v1") == EnvSpec("classic", "CartPole-v1")
     assert spec_for("MountainCar-v0") == EnvSpec("gymnasium", "MountainCar-v0")
+    assert spec_for("fruitbot") == EnvSpec("procgen", "fruitbot")
+    assert spec_for("coinrun-test") == EnvSpec("procgen", "coinrun", {"split": "test"})
     with pytest.raises(BadInput, match="unknown environment 'hoper-v4'; did you mean 'Hopper-v4'"):
         spec_for("hoper-v4")
 
@@ -208,7 +220,7 @@ def test_a_bare_id_finds_its_suite() -> None:
 @pytest.mark.parametrize(
     ("spec", "arguments", "message"),
     [
-        (EnvSpec("mujico", "Hopper-v4"), {}, "suite must be one of mujoco, classic, atari, gymnasium, got 'mujico'"),
+        (EnvSpec("mujico", "Hopper-v4"), {}, "suite must be one of mujoco, classic, atari, procgen, gymnasium, got"),
         (EnvSpec("mujoco", "Hoper-v4"), {}, "mujoco has no environment 'Hoper-v4'; did you mean 'Hopper-v4'"),
         (EnvSpec("mujoco", "CartPole-v1"), {}, "mujoco has no environment 'CartPole-v1'"),
         (EnvSpec("gymnasium", "antigravity:CartPole-v1"), {}, "gymnasium has no environment"),  # would import it

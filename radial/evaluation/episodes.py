@@ -22,6 +22,8 @@ from radial.evaluation import statistics
 from radial.evaluation.audit import Audit, ball_of, ranking, warn_of_pixels
 
 Progress = Callable[[int], None]  # called with the number of finished episodes
+SIDE_BY_SIDE = 50  # envs, at most
+SIDE_BY_SIDE_IN = {"procgen": 64}  # by suite, where the paper has another number
 
 
 @runtime_checkable
@@ -48,26 +50,35 @@ class View:
 
 @dataclass(frozen=True)
 class Episodes:
-    """Finished episodes: all first ones of the envs in order, then all second ones, and so on."""
+    """Finished episodes: all first ones of the envs in order, then all second ones; or, if asked for, as they ended."""
 
     returns: tuple[float, ...]  # of `Step.score`
     lengths: tuple[int, ...]
 
 
-def play(env: VecEnv, choose: Callable[[View], Tensor], episodes: int, *, progress: Progress | None = None) -> Episodes:
+def play(
+    env: VecEnv,
+    choose: Callable[[View], Tensor],
+    episodes: int,
+    *,
+    first_finished: bool = False,
+    progress: Progress | None = None,
+) -> Episodes:
     """Play a number of episodes in a fresh vector env, none favoured for being short.
 
     env i of N plays ⌊episodes/N⌋ of them, and one more if i < episodes mod N; whatever an env plays beyond that while
-    it waits for the others is ignored. Counting the first to finish instead would prefer short episodes.
+    it waits for the others is ignored.
 
-    choose  View → actions (N,) or (N, D)
+    choose          View → actions (N,) or (N, D)
+    first_finished  count the first to finish instead, wherever: RADIAL's rule for ProcGen, which prefers short episodes
     """
     check_whole("episodes", episodes, 1)
-    quota = torch.tensor([episodes // env.num_envs + (i < episodes % env.num_envs) for i in range(env.num_envs)])
+    share = [episodes // env.num_envs + (i < episodes % env.num_envs) for i in range(env.num_envs)]
+    quota = torch.tensor([episodes] * env.num_envs if first_finished else share)
     played, length = torch.zeros_like(quota), torch.zeros_like(quota)
     total = torch.zeros(env.num_envs, dtype=torch.float64)
     due = torch.zeros(env.num_envs, dtype=torch.bool)  # a reset comes next
-    finished: list[tuple[int, int, float, int]] = []
+    finished: list[tuple[int, int, float, int]] = []  # its number in its env, the env, return, length
     obs, first = env.reset(), torch.ones(env.num_envs, dtype=torch.bool)
     while len(finished) < episodes:
         step = env.step(choose(View(obs, first, ~due & (played < quota))))
@@ -81,9 +92,9 @@ def play(env: VecEnv, choose: Callable[[View], Tensor], episodes: int, *, progre
         total[due], length[due] = 0.0, 0
         obs, first = step.obs, ~step.real
         if progress is not None and bool(over.any()):
-            progress(len(finished))
-    finished.sort()
-    return Episodes(tuple(episode[2] for episode in finished), tuple(episode[3] for episode in finished))
+            progress(min(len(finished), episodes))
+    counted = finished[:episodes] if first_finished else sorted(finished)  # several may end with one step
+    return Episodes(tuple(episode[2] for episode in counted), tuple(episode[3] for episode in counted))
 
 
 @dataclass(frozen=True)
@@ -106,6 +117,7 @@ class Evaluation:
     wall_seconds: float  # the whole call, learning of the attack included
     certified_by: str | None = None  # the bound method that watched
     certified: int | None = None  # steps whose action it certified at this radius; none of them changed
+    first_finished: bool = False  # the episodes are those that ended first; False: each env played its share
 
     @property
     def mean(self) -> float:
@@ -146,8 +158,9 @@ def evaluate(
     episodes: int = 50,
     seed: int = 0,
     *,
-    num_envs: int = 50,
+    num_envs: int | None = None,
     stochastic: bool = False,
+    first_finished: bool = False,
     p: float = math.inf,
     certified_by: BoundMethod | str | None = None,
     name: str | None = None,
@@ -162,8 +175,10 @@ def evaluate(
     attack      None: none. One with `fit` learns first, in envs of its own
     radius, p   of the ball, in network units
     seed        everything random follows from it
-    num_envs    at most; changes which random numbers fall where and nothing else
+    num_envs    at most; changes which random numbers fall where and nothing else. None: 50, in ProcGen 64
     stochastic  sample the agent's actions instead of taking the best one
+    first_finished  count the episodes that end first, which prefers short ones, as RADIAL does in ProcGen. False: each
+                env plays its share
     certified_by  certify every step with this bound method as well, and raise `SoundnessError` if the attack changes
                 an action that was certified. Costs a bound per step
     name        of the agent, for the record
@@ -171,18 +186,20 @@ def evaluate(
     check_radius(radius, p)
     warn_of_pixels(agent, radius)
     check_whole("episodes", episodes, 1)
-    check_whole("num_envs", num_envs, 1)
+    if num_envs is not None:
+        check_whole("num_envs", num_envs, 1)
     begun = time.perf_counter()
     env_seed, fit_seed, attack_seed, policy_seed = streams(seed)
     audit = None if certified_by is None else audit_of(agent, certified_by, stochastic)
     spec = spec_of(env)
-    world = make_env(spec, min(num_envs, episodes), env_seed) if isinstance(env, EnvSpec | str) else env
+    count = min(side_by_side(spec) if num_envs is None else num_envs, episodes)
+    world = make_env(spec, count, env_seed) if isinstance(env, EnvSpec | str) else env
     try:
         check_spaces(agent, world)
         adversary = attack.fit(agent, spec, fit_seed) if isinstance(attack, Fittable) else attack
         rng = torch.Generator().manual_seed(policy_seed) if stochastic else None
         choose = attacked(agent, adversary, radius, p, torch.Generator().manual_seed(attack_seed), rng, audit)
-        played = play(world, choose, episodes, progress=progress)
+        played = play(world, choose, episodes, first_finished=first_finished, progress=progress)
         return Evaluation(
             agent=name or name_of(agent),
             env=spec.id,
@@ -200,6 +217,7 @@ def evaluate(
             wall_seconds=time.perf_counter() - begun,
             certified_by=None if audit is None else audit.prover.name,
             certified=None if audit is None else audit.certified,
+            first_finished=first_finished,
         )
     finally:
         if world is not env:
@@ -249,6 +267,11 @@ def streams(seed: int) -> tuple[int, int, int, int]:
     check_whole("seed", seed, 0)
     first, second, third, fourth = (int(word) for word in np.random.SeedSequence(seed).generate_state(4))
     return first, second, third, fourth
+
+
+def side_by_side(spec: EnvSpec) -> int:
+    """How many envs play at once if nobody says."""
+    return SIDE_BY_SIDE_IN.get(spec.suite, SIDE_BY_SIDE)
 
 
 def spec_of(env: EnvSpec | VecEnv | str) -> EnvSpec:

@@ -10,7 +10,7 @@ from torch import Tensor
 from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, Step
-from radial.evaluation.episodes import Evaluation, View, attacked, evaluate, play, spec_of
+from radial.evaluation.episodes import Evaluation, View, attacked, evaluate, play, side_by_side, spec_of
 
 CARTPOLE = EnvSpec("classic", "CartPole-v1")
 
@@ -62,7 +62,7 @@ def random_agent(seed: int = 0) -> CategoricalAgent:
 
 
 def first_to_finish(env: Lengths, episodes: int) -> float:
-    """How not to do it."""
+    """How not to do it, written out once more."""
     env.reset()
     total, returns = torch.zeros(env.num_envs), []
     while len(returns) < episodes:
@@ -70,7 +70,7 @@ def first_to_finish(env: Lengths, episodes: int) -> float:
         total += step.score * step.real
         returns += total[step.ended].tolist()
         total[step.ended] = 0.0
-    return sum(returns) / len(returns)
+    return sum(returns[:episodes]) / episodes
 
 
 @pytest.mark.parametrize("num_envs", [1, 5, 16, 64])
@@ -80,8 +80,22 @@ def test_short_episodes_are_not_favoured_however_many_envs_play(num_envs: int) -
     assert sum(returns) / len(returns) == pytest.approx(10.5, abs=4 * 9.5 / math.sqrt(len(returns)))
 
 
-def test_counting_the_first_to_finish_would_be_wrong() -> None:
-    assert sum(first_to_finish(Lengths(64, seed), 64) for seed in range(40)) / 40 < 7
+def test_counting_the_first_to_finish_favours_short_ones_and_must_be_asked_for() -> None:
+    asked = [play(Lengths(64, seed), still, 64, first_finished=True) for seed in range(40)]
+    by_hand = [first_to_finish(Lengths(64, seed), 64) for seed in range(40)]
+    assert all(len(played.returns) == 64 for played in asked)
+    assert [sum(played.returns) / 64 for played in asked] == pytest.approx(by_hand)
+    assert sum(by_hand) / 40 < 7
+
+
+def test_the_first_to_finish_come_as_they_ended() -> None:
+    """With one env the two rules are one; with several, those that end with one step come in the order of the envs."""
+    one, other = (play(Lengths(1), still, 9, first_finished=first) for first in (True, False))
+    assert one == other
+    told: list[int] = []
+    played = play(Lengths(10), still, 3, first_finished=True, progress=told.append)
+    assert played.lengths == (1, 1, 1)  # more than three of ten last one step, and no more than three count
+    assert told == [3]
 
 
 def test_every_env_plays_its_share() -> None:
@@ -176,6 +190,21 @@ def test_radius_zero_is_no_attack_at_all() -> None:
     nominal = evaluate(random_agent(), CARTPOLE, episodes=6)
     assert nominal.returns == evaluate(random_agent(), CARTPOLE, Cheat(1.0), 0.0, episodes=6).returns
     assert nominal.attack == "none"
+
+
+def test_the_rule_of_counting_is_recorded() -> None:
+    agent, env = CategoricalAgent((1,), 2), Lengths(16)
+    assert not evaluate(agent, env, episodes=16).to_json()["first_finished"]
+    found = evaluate(agent, Lengths(16), episodes=16, first_finished=True)
+    assert found.to_json()["first_finished"]
+    assert found.mean < 10.5
+
+
+def test_how_many_envs_play_side_by_side() -> None:
+    assert side_by_side(CARTPOLE) == 50
+    assert side_by_side(EnvSpec("procgen", "fruitbot")) == 64
+    assert evaluate(random_agent(), CARTPOLE, episodes=60).num_envs == 50
+    assert evaluate(random_agent(), CARTPOLE, episodes=60, num_envs=7).num_envs == 7
 
 
 def test_the_number_of_envs_only_moves_the_random_numbers() -> None:

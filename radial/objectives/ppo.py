@@ -1,4 +1,4 @@
-"""What PPO minimises besides its value loss: the plain surrogate, RADIAL's worst cases, SA-PPO's regulariser.
+"""What PPO minimises besides its value loss: the plain surrogate, RADIAL's two approaches, SA-PPO's regulariser.
 
 An objective is a frozen dataclass. `coefficients(step)` reads its schedules, as floats; calling it with tensors of a
 minibatch gives the loss, with no control flow that depends on a value, so that a training step compiles whole.
@@ -7,37 +7,48 @@ minibatch gives the loss, with no control flow that depends on a value, so that 
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from radial.core import checks
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds, Continuous, Discrete, Loss
 from radial.core.schedules import Constant, Schedule, settle
-from radial.losses.policy import Categorical, Family, Gaussian, clipped_surrogate, standardize
+from radial.losses.actor_critic import policy_overlap
+from radial.losses.policy import Categorical, Family, Gaussian, clipped_surrogate
 from radial.losses.radial import six_way_surrogate, worst_case_likelihood, worst_case_surrogate
 from radial.objectives.bounding import Coefficients, Mix, cheapest, check, enclose, schedules
 
 
 class ActorCritic(Protocol):
-    """What an objective needs of an agent."""
+    """What an objective needs of an agent.
 
-    network: nn.Module
+    network  (B, *obs) → scores (B, A), unless the agent has a `choice`: then that gives the scores
+    """
+
+    @property
+    def network(self) -> nn.Module:
+        """What acts."""
 
     @property
     def actions(self) -> Discrete | Continuous:
         """Its kind of actions."""
 
+    def scores(self, x: Tensor) -> Tensor:
+        """Logits or action means, (B, A)."""
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """A minibatch for the policy: x (B, *obs) prepared observations, action (B, *), old_log_prob and advantage (B,)."""
+    """A minibatch for the policy: x (B, *obs) in network units, action (B, *), the rest (B,)."""
 
     x: Tensor
     action: Tensor
     old_log_prob: Tensor
-    advantage: Tensor  # as GAE gave it
+    advantage: Tensor  # standardised
+    raw_advantage: Tensor  # as GAE gave it
     noise: Tensor  # (B, draws, *obs) standard normal numbers, for objectives that search
 
 
@@ -66,9 +77,15 @@ def family(agent: ActorCritic, detach_std: bool = False) -> Family:
     return Gaussian(log_std.detach() if detach_std else log_std)
 
 
+def bounded(agent: ActorCritic) -> nn.Module:
+    """The network of the scores alone: what is bounded."""
+    choice: nn.Module | None = getattr(agent, "choice", None)
+    return agent.network if choice is None else choice
+
+
 @dataclass(frozen=True)
 class Plain:
-    """The clipped surrogate of PPO, with advantages standardised per minibatch."""
+    """The clipped surrogate of PPO."""
 
     draws = 0
 
@@ -82,19 +99,26 @@ class Plain:
 
     def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
         """−mean(surrogate)."""
-        log_prob = family(agent).log_prob(agent.network(batch.x), batch.action)
-        surrogate = clipped_surrogate(log_prob, batch.old_log_prob, standardize(batch.advantage), clip)
+        log_prob = family(agent).log_prob(agent.scores(batch.x), batch.action)
+        surrogate = clipped_surrogate(log_prob, batch.old_log_prob, batch.advantage, clip)
         return Loss(-surrogate.mean(), {"losses/policy_loss": -surrogate.mean().detach()})
+
+
+class _Seen(NamedTuple):
+    """What the agent makes of a minibatch: scores (B, A) and log-probability (B,) as it is, bounds of the scores."""
+
+    scores: Tensor
+    log_prob: Tensor
+    bounds: Bounds
 
 
 @dataclass(frozen=True)
 class _Radial(ABC):
-    """κ·L + (1 − κ)·L_adversarial: what the three forms share. They differ in the adversarial term and its weight."""
+    """κ·L + (1 − κ)·L_adversarial: what all forms share. They differ in the adversarial term and its weight."""
 
     radius: Schedule
     kappa: Schedule = Constant(0.5)
     bound: str | Mix = "ibp"
-    detach_std: bool = False
     draws = 0
 
     def __post_init__(self) -> None:
@@ -102,8 +126,8 @@ class _Radial(ABC):
         check(self.bound)
 
     @abstractmethod
-    def worst(self, clean: Tensor, likelihood: Bounds, batch: Batch, advantage: Tensor, clip: float) -> Tensor:
-        """The adversarial term of each row, (B,), to be maximised. advantage: standardised (B,)."""
+    def worst(self, agent: ActorCritic, batch: Batch, seen: _Seen, clip: float) -> Tensor:
+        """The adversarial term of each row, (B,), to be maximised."""
 
     def coefficients(self, step: int) -> dict[str, float]:
         """ε, and κ, which is 1 while ε is 0: training is standard before the ramp."""
@@ -116,12 +140,11 @@ class _Radial(ABC):
 
     def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
         """−mean(κ·surrogate + (1 − κ)·adversarial term)."""
-        advantage = standardize(batch.advantage)
-        clean = family(agent).log_prob(agent.network(batch.x), batch.action)
-        plain = -clipped_surrogate(clean, batch.old_log_prob, advantage, clip).mean()
-        bounds = enclose(agent.network, Ball.unchecked(batch.x, at["radius"]), self.bound, at)
-        likelihood = family(agent, self.detach_std).log_prob_bounds(bounds, batch.action)
-        worst = -self.worst(clean, likelihood, batch, advantage, clip).mean()
+        scores = agent.scores(batch.x)
+        clean = family(agent).log_prob(scores, batch.action)
+        plain = -clipped_surrogate(clean, batch.old_log_prob, batch.advantage, clip).mean()
+        bounds = enclose(bounded(agent), Ball.unchecked(batch.x, at["radius"]), self.bound, at)
+        worst = -self.worst(agent, batch, _Seen(scores, clean, bounds), clip).mean()
         parts = {
             "losses/policy_loss": plain.detach(),
             "robust/worst_case_loss": worst.detach(),
@@ -139,9 +162,12 @@ class RadialWorstCase(_Radial):
     unless `detach_std` keeps the bounded term from moving it.
     """
 
-    def worst(self, clean: Tensor, likelihood: Bounds, batch: Batch, advantage: Tensor, clip: float) -> Tensor:
+    detach_std: bool = False
+
+    def worst(self, agent: ActorCritic, batch: Batch, seen: _Seen, clip: float) -> Tensor:
         """The surrogate at the worse end of the bounds."""
-        return worst_case_surrogate(likelihood, batch.old_log_prob, advantage, clip)
+        likelihood = family(agent, self.detach_std).log_prob_bounds(seen.bounds, batch.action)
+        return worst_case_surrogate(likelihood, batch.old_log_prob, batch.advantage, clip)
 
 
 @dataclass(frozen=True)
@@ -154,19 +180,47 @@ class RadialLikelihood(_Radial):
     """
 
     kappa: Schedule = Constant(0.95)
+    detach_std: bool = False
 
-    def worst(self, clean: Tensor, likelihood: Bounds, batch: Batch, advantage: Tensor, clip: float) -> Tensor:
+    def worst(self, agent: ActorCritic, batch: Batch, seen: _Seen, clip: float) -> Tensor:
         """A·log π at the worse end of the bounds."""
-        return worst_case_likelihood(clean, likelihood, batch.old_log_prob, advantage, clip)
+        likelihood = family(agent, self.detach_std).log_prob_bounds(seen.bounds, batch.action)
+        return worst_case_likelihood(seen.log_prob, likelihood, batch.old_log_prob, batch.advantage, clip)
 
 
 @dataclass(frozen=True)
 class RadialReleased(_Radial):
     """The six-way minimum of the authors' released MuJoCo code, which bounds with raw advantages."""
 
-    def worst(self, clean: Tensor, likelihood: Bounds, batch: Batch, advantage: Tensor, clip: float) -> Tensor:
+    detach_std: bool = False
+
+    def worst(self, agent: ActorCritic, batch: Batch, seen: _Seen, clip: float) -> Tensor:
         """The least of the nominal terms and those of both bounds."""
-        return six_way_surrogate(clean, likelihood, batch.old_log_prob, advantage, batch.advantage, clip)
+        likelihood = family(agent, self.detach_std).log_prob_bounds(seen.bounds, batch.action)
+        return six_way_surrogate(
+            seen.log_prob, likelihood, batch.old_log_prob, batch.advantage, batch.raw_advantage, clip
+        )
+
+
+@dataclass(frozen=True)
+class RadialOverlap(_Radial):
+    """Approach 2, which the paper has for A3C and not for PPO: bounds of less likely actions stay below the one taken.
+
+    It is about logits, so for softmax policies only, and asks the same of good actions and of bad ones: keep the order
+    that there is. What to prefer is left to the plain term.
+
+    margin  a gap of margin·(z(a) − z(y)) is asked for; 0 asks for none, 1 for all there is
+    """
+
+    margin: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.share(self, "margin")
+
+    def worst(self, agent: ActorCritic, batch: Batch, seen: _Seen, clip: float) -> Tensor:
+        """Minus the weighted overlap of the bounds."""
+        return -policy_overlap(seen.bounds, seen.scores, batch.action, self.margin)
 
 
 INNER = ("convex", "sgld")
@@ -209,15 +263,15 @@ class SA:
     def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
         """−mean(surrogate) + weight·mean(divergence)."""
         policy = family(agent)
-        scores = agent.network(batch.x)
+        scores = agent.scores(batch.x)
         log_prob = policy.log_prob(scores, batch.action)
-        plain = -clipped_surrogate(log_prob, batch.old_log_prob, standardize(batch.advantage), clip).mean()
+        plain = -clipped_surrogate(log_prob, batch.old_log_prob, batch.advantage, clip).mean()
         if self.inner == "convex":
-            bounds = enclose(agent.network, Ball.unchecked(batch.x, at["radius"]), self.bound, at)
+            bounds = enclose(bounded(agent), Ball.unchecked(batch.x, at["radius"]), self.bound, at)
             divergence = policy.divergence_bound(bounds, scores)
         else:
             worst = self._search(agent, batch, scores.detach(), at["radius"])
-            divergence = policy.divergence(scores.detach(), agent.network(worst))
+            divergence = policy.divergence(scores.detach(), agent.scores(worst))
         regular = divergence.mean()
         parts = {"losses/policy_loss": plain.detach(), "robust/divergence": regular.detach()}
         return Loss(plain + self.weight * regular, parts)
@@ -230,7 +284,7 @@ class SA:
             with torch.enable_grad():
                 x = x.detach().requires_grad_(True)
                 # The mean over the batch, as there: the noise is measured against its gradient.
-                gradient = torch.autograd.grad(policy.divergence(scores, agent.network(x)).mean(), x)[0]
+                gradient = torch.autograd.grad(policy.divergence(scores, agent.scores(x)).mean(), x)[0]
             noise = batch.noise[:, i + 1] * (2 * step * 1e-5).sqrt() / (i + 2)
             x = x.detach() + (gradient + noise).sign() * step
             x = torch.minimum(torch.maximum(x, batch.x - radius), batch.x + radius)
@@ -242,5 +296,6 @@ OBJECTIVES = {
     "radial-worst-case": RadialWorstCase,
     "radial-likelihood": RadialLikelihood,
     "radial-released": RadialReleased,
+    "radial-overlap": RadialOverlap,
     "sa": SA,
 }

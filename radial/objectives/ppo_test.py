@@ -1,14 +1,28 @@
 """Contract over OBJECTIVES: known values at radius 0, monotone in the radius, gradients where they belong."""
 
+import math
+from dataclasses import replace
+
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from radial.agents.agents import CategoricalAgent, GaussianAgent
-from radial.core.data import BadInput
+from radial.agents.impala_agent import ImpalaAgent
+from radial.core.data import BadInput, Discrete
 from radial.core.schedules import Constant, Linear
+from radial.losses.policy import standardize
 from radial.objectives.bounding import Mix
-from radial.objectives.ppo import SA, Batch, Plain, RadialLikelihood, RadialReleased, RadialWorstCase
+from radial.objectives.ppo import (
+    SA,
+    Batch,
+    Plain,
+    RadialLikelihood,
+    RadialOverlap,
+    RadialReleased,
+    RadialWorstCase,
+    bounded,
+)
 
 CLIP = 0.2
 ROBUST = {
@@ -36,7 +50,8 @@ def batch(of: GaussianAgent | CategoricalAgent, rows: int = 64, draws: int = 11)
     action = of.act(x, rng).detach()
     old = of.log_prob(x, action).detach() + 0.1 * torch.randn(rows, generator=rng)
     noise = torch.randn(rows, draws, 5, generator=rng)
-    return Batch(x, action, old, torch.randn(rows, generator=rng), noise)
+    raw = torch.randn(rows, generator=rng)
+    return Batch(x, action, old, standardize(raw), raw, noise)
 
 
 def loss(objective, of, data: Batch, **changes: float):
@@ -58,7 +73,7 @@ def test_at_radius_zero_the_worst_case_is_the_plain_loss(name: str, actor):
 
 def test_at_radius_zero_the_likelihood_has_the_gradient_of_ppo_on_fresh_data(actor):
     data = batch(actor)
-    fresh = Batch(data.x, data.action, actor.log_prob(data.x, data.action).detach(), data.advantage, data.noise)
+    fresh = replace(data, old_log_prob=actor.log_prob(data.x, data.action).detach())
     of_mean = list(actor.network.parameters())
     found = torch.autograd.grad(loss(RadialLikelihood(Constant(0.1)), actor, fresh, radius=0.0).total, of_mean)
     plain = torch.autograd.grad(loss(Plain(), actor, fresh).total, of_mean)
@@ -87,8 +102,7 @@ def test_the_worst_case_bounds_what_an_attack_can_do(actor):
     rng = torch.Generator().manual_seed(5)
     for _ in range(50):
         moved = data.x + 0.1 * (2 * torch.rand(data.x.shape, generator=rng) - 1).sign()
-        shown = Batch(moved, data.action, data.old_log_prob, data.advantage, data.noise)
-        assert loss(Plain(), actor, shown).total.item() <= bound + 1e-6
+        assert loss(Plain(), actor, replace(data, x=moved)).total.item() <= bound + 1e-6
 
 
 def test_the_search_of_sgld_stays_in_the_ball_and_never_beats_the_convex_bound(actor):
@@ -138,6 +152,89 @@ def test_the_released_form_is_plain_while_the_radius_is_zero():
     assert objective.coefficients(150)["kappa"] == 0.5
 
 
+# ----------------------------------------------------------------------------------------------------- softmax policies
+
+
+class Scales:
+    """An agent that can be computed by hand: its two logits are the two numbers it sees."""
+
+    actions = Discrete(2)
+
+    def __init__(self) -> None:
+        self.network = nn.Linear(2, 2, bias=False)
+        nn.init.eye_(self.network.weight)
+
+    def scores(self, x: Tensor) -> Tensor:
+        return self.network(x)
+
+
+def two_rows() -> Batch:
+    """At logits (ln 3, 0), where π = (¾, ¼): the likely action, which was good, and the other, which was bad."""
+    x = torch.tensor([[math.log(3), 0.0]] * 2)
+    advantage = torch.tensor([1.0, -1.0])
+    return Batch(x, torch.tensor([0, 1]), torch.tensor([0.75, 0.25]).log(), advantage, advantage, torch.empty(0))
+
+
+def test_both_approaches_by_hand():
+    """ε = ½: the logits lie in (ln 3 ± ½, ± ½). κ = 0: the adversarial term alone; plain PPO has ρ = 1 and loses 0."""
+    scales, data, at = Scales(), two_rows(), {"radius": 0.5, "kappa": 0.0}
+    assert loss(Plain(), scales, data).total.item() == pytest.approx(0.0)
+    # Approach 1: the odds 3 : 1 become 3 : e at worst, so ρ = 4/(3 + e) for the good and 4e/(3 + e) for the bad action.
+    worst = loss(RadialWorstCase(Constant(0.5)), scales, data, **at).total.item()
+    assert worst == pytest.approx((4 * math.e - 4) / (3 + math.e) / 2, rel=1e-5)
+    # Approach 2: of the likely action ½·(U(1) − L(0) + ½·ln 3) = ½·(1 − ½·ln 3), of the unlikely one nothing.
+    overlap = loss(RadialOverlap(Constant(0.5)), scales, data, **at).total.item()
+    assert overlap == pytest.approx((1 - math.log(3) / 2) / 4, rel=1e-5)
+    half = loss(RadialOverlap(Constant(0.5)), scales, data, radius=0.5, kappa=0.5).total.item()
+    assert half == pytest.approx(overlap / 2, rel=1e-5)
+
+
+def test_at_radius_zero_the_overlap_is_nothing_and_only_the_plain_loss_has_a_gradient():
+    actor = agent("categorical")
+    data = batch(actor)
+    objective = RadialOverlap(Constant(0.1))
+    found, plain = loss(objective, actor, data, radius=0.0), loss(Plain(), actor, data)
+    assert found.parts["robust/worst_case_loss"].item() == pytest.approx(0.0, abs=1e-6)
+    torch.testing.assert_close(found.total, plain.total / 2)
+    one, two = (torch.autograd.grad(each.total, actor.network[0].weight)[0] for each in (found, plain))
+    torch.testing.assert_close(one, two / 2)
+
+
+def test_overlap_grows_with_the_radius_and_asks_nothing_of_the_advantage():
+    actor = agent("categorical")
+    data = batch(actor)
+    objective = RadialOverlap(Constant(0.1), kappa=Constant(0.0))
+    totals = [loss(objective, actor, data, radius=radius).total.item() for radius in (0.0, 0.02, 0.1, 0.5)]
+    assert totals == sorted(totals)
+    other = replace(data, advantage=-3 * data.advantage)
+    torch.testing.assert_close(loss(objective, actor, other).total, loss(objective, actor, data).total)
+
+
+def test_standard_training_before_the_ramp():
+    for kind in (RadialWorstCase, RadialOverlap):
+        objective = kind(Linear(0.1, 100, 200))
+        assert objective.at(50) == Plain()
+        assert objective.at(150) == objective
+        assert objective.coefficients(50) == {"radius": 0.0, "kappa": 1.0}
+
+
+def test_of_a_joint_network_the_logits_alone_are_bounded():
+    frames = ImpalaAgent(n=4)
+    frames.initialize(torch.Generator().manual_seed(0))
+    assert bounded(frames) is frames.choice
+    assert bounded(agent("categorical")) is not None
+    rng = torch.Generator().manual_seed(1)
+    x = torch.rand(2, 3, 64, 64, generator=rng)
+    action, old = torch.tensor([1, 3]), torch.full((2,), -math.log(4))
+    data = Batch(x, action, old, torch.tensor([1.0, -1.0]), torch.tensor([1.0, -1.0]), torch.empty(0))
+    for objective in (RadialWorstCase(Constant(1 / 255)), RadialOverlap(Constant(1 / 255))):
+        found = loss(objective, frames, data)
+        (to_head,) = torch.autograd.grad(found.total, frames.network.head.weight)
+        assert bool(found.total.isfinite())
+        assert bool((to_head[-1] == 0).all())  # the row of the value
+        assert bool((to_head[:-1] != 0).any())
+
+
 @pytest.mark.parametrize(
     ("make", "field"),
     [
@@ -145,6 +242,7 @@ def test_the_released_form_is_plain_while_the_radius_is_zero():
         (lambda: SA(Constant(0.1), weight=float("nan")), "weight"),
         (lambda: RadialWorstCase("wide"), "radius"),
         (lambda: RadialWorstCase(Constant(0.1), bound="magic"), "bound"),
+        (lambda: RadialOverlap(Constant(0.1), margin=1.5), "margin"),
     ],
 )
 def test_bad_settings_are_named(make, field: str):

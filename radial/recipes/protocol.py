@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,12 +25,12 @@ from radial.evaluation.episodes import Fittable, evaluate, spec_of
 from radial.recipes.recipe import spell_radius
 
 EPISODES = 50  # as in the paper, but for Atari
-EPISODES_OF = {"atari": 20}  # by suite
+EPISODES_OF = {"atari": 20, "procgen": 1_000}  # by suite
 ENVS = 50  # at most, side by side
 SEED = 1234  # of every evaluation; training seeds are small numbers
 LABELS = {
-    "none": "nominal", "mad": "MAD", "pgd": "PGD", "pgd-strong": "PGD strong", "fgsm": "FGSM", "gwc": "GWC",
-    "acr": "ACR",
+    "none": "nominal", "mad": "MAD", "pgd": "PGD", "pgd-procgen": "PGD", "pgd-strong": "PGD strong", "fgsm": "FGSM",
+    "gwc": "GWC", "acr": "ACR",
 }  # fmt: skip
 
 # Columns that are proven and not attacked: what is called with what, all of which is part of a result's key.
@@ -50,10 +50,14 @@ def silent(what: str, episodes: int) -> AbstractContextManager[None]:
 
 @dataclass(frozen=True)
 class Column:
-    """An attack, by its key in ATTACKS, or a certificate, by its key in CERTIFICATES; at a radius in network units."""
+    """An attack, by its key in ATTACKS, or a certificate, by its key in CERTIFICATES; at a radius in network units.
+
+    stochastic  the agent samples its actions
+    """
 
     attack: str
     radius: float
+    stochastic: bool = False
 
     @property
     def label(self) -> str:
@@ -117,11 +121,14 @@ Measure = Callable[["Subject", Column], Score]
 class Subject:
     """An agent to be scored, under the name it is reported by; an attack that learns against it learns once."""
 
-    def __init__(self, name: str, folder: Path) -> None:
-        self.name, self.agent = name, load(folder)
+    def __init__(self, name: str, folder: Path, options: Mapping[str, Any] | None = None) -> None:
+        """An agent in the env of its card, or in that env with other options."""
+        self.name, self.folder, self.agent = name, folder, load(folder)
         if self.agent.card.env is None:
             raise BadInput(f"{name} does not say where it acts")
         self.card, self.env = self.agent.card, spec_of(self.agent.card.env)
+        if options is not None:
+            self.env = replace(self.env, options=dict(options))
         self._attacks: dict[str, Attack | Fittable] = {}
 
     @cached_property
@@ -142,8 +149,13 @@ class Subject:
         """Backend, version and simulator that its environment runs on."""
         return engine_of(self.env)
 
+    def elsewhere(self, options: Mapping[str, Any] | None) -> "Subject":
+        """The same agent in its env with other options, on other levels say; None: where it is."""
+        return self if options is None else Subject(self.name, self.folder, options)
+
     def key(self, column: Column, episodes: int) -> dict[str, Any]:
         """Everything that the numbers depend on."""
+        how = {"stochastic": True} if column.stochastic else {}  # older keys do not say that the best action is taken
         return {
             "weights": self.sha256,
             "env": str(self.env),
@@ -153,10 +165,11 @@ class Subject:
             "radius": column.radius,
             "episodes": episodes,
             "seed": SEED,
+            **how,
         }
 
     def score(self, column: Column, episodes: int = EPISODES, watch: Watch = silent) -> Score:
-        """Play: Gymnasium's own engine, the most likely action, a frozen normaliser."""
+        """Play: Gymnasium's own engine, the most likely action or a sampled one, a frozen normaliser."""
         with watch(f"{self.name}, {column.label}", episodes) as progress:
             facts = self._play(column, episodes, progress)
         return Score.of({"key": self.key(column, episodes), **facts})
@@ -168,7 +181,7 @@ class Subject:
             proven: dict[str, Any] = certify(self.agent, self.env, column.radius, **settings, **more).to_json()
             return proven | {"attack": column.attack, "attack_settings": column.settings}
         attack = None if column.attack == "none" else self._attack(column.attack)
-        found = evaluate(self.agent, self.env, attack, column.radius, **more)
+        found = evaluate(self.agent, self.env, attack, column.radius, stochastic=column.stochastic, **more)
         return found.to_json() | {"attack": column.attack, "attack_settings": found.attack}
 
     def _attack(self, name: str) -> Attack | Fittable:

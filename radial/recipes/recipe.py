@@ -20,7 +20,7 @@ from radial.algorithms.dqn import DQNConfig
 from radial.algorithms.ppo import PPOConfig
 from radial.core.data import BadInput
 
-FILES = ("mujoco.toml", "atari.toml", "atari_a3c.toml", "classic.toml")
+FILES = ("mujoco.toml", "atari.toml", "atari_a3c.toml", "procgen.toml", "classic.toml")
 Config = PPOConfig | DQNConfig | A3CConfig
 ALGORITHMS: dict[str, type[PPOConfig] | type[DQNConfig] | type[A3CConfig]] = {
     "ppo": PPOConfig,

@@ -99,6 +99,8 @@ class Line:
             "task": self.row.task,
             "agent": self.row.agent,
             "recipe": self.row.recipe,
+            **({} if self.row.options is None else {"options": dict(self.row.options)}),
+            **({} if self.row.levels is None else {"levels": self.row.levels}),
             "extra": self.row.extra,
             "ours": None if self.agent is None else {**vars(self.agent), "changed": list(self.agent.changed)},
             "cells": [
@@ -210,7 +212,7 @@ def _line(table: Table, row: Row, found: tuple[Subject, Mapping[str, Any]] | Non
         scores: list[Score | None] = [None] * len(table.columns)
         missing = f"no agent zoo/{row.recipe}: {how_to_train(recipe(row.recipe))}"
         return Line(row, None, _entries(table, row, scores), missing)
-    subject, seeds = found
+    subject, seeds = found[0].elsewhere(row.options), found[1]
     scores = [book.measure(subject, column) if play else book.find(subject, column) for column in table.columns]
     note = f"not evaluated yet: `radial reproduce {table.name} --only {row.recipe}`" if None in scores else None
     agent = Trained(

@@ -26,6 +26,7 @@ from radial.recipes.recipe import RECIPES, Cell, recipe
 from radial.recipes.reproduce import Entry, reproduce
 from radial.recipes.seeds import add_to_zoo, deciding, finished, how_to_train, median_seed, plain
 from radial.recipes.tables import TABLES, table
+from radial.reports.tables import markdown
 
 PAPER = Path(__file__).parents[3] / "shared" / "paper"
 ENGINE = {"backend": "gymnasium", "version": "1.2.3", "simulator": "mujoco 3.3.7"}
@@ -74,7 +75,8 @@ def agent_of(name: str, seed: int, folder: str | Path, **changes: Any) -> None:
 
 CSV = {
     "mujoco": "mujoco", "mujoco-compounding": "mujoco_compounding", "atari": "atari", "atari-margin": "atari_margin",
-    "atari-bounds": "atari_bound_method",
+    "atari-bounds": "atari_bound_method", "procgen": "procgen_deterministic",
+    "procgen-stochastic": "procgen_stochastic",
 }  # fmt: skip
 
 
@@ -86,9 +88,15 @@ def name_in_csv(column: Column) -> str:
 def numbers_in_csv(line: dict[str, str], columns: tuple[Column, ...]) -> list[float | None]:
     """Mean and SEM of each column, None where there is none."""
     if "env" in line:
-        return [float(text) for text in list(line.values())[2:]]
+        return [float(text) for name, text in line.items() if name not in ("env", "agent", "levels")]
     texts = [line.get(name_in_csv(column) + end) for column in columns for end in ("", "_sem")]
     return [float(text) if text else None for text in texts]
+
+
+def name_of_agent(line: dict[str, str]) -> str:
+    """In ProcGen an agent stands in two rows."""
+    agent = list(line.values())[1]
+    return f"{agent} ({line['levels']})" if "levels" in line else agent
 
 
 @pytest.mark.parametrize("name", CSV)
@@ -98,7 +106,7 @@ def test_the_numbers_are_the_papers(name: str) -> None:
         pytest.skip(f"the paper's numbers are not here ({path})")
     with path.open() as file:
         told = {
-            tuple(list(line.values())[:2]): numbers_in_csv(line, table(name).columns)
+            (next(iter(line.values())), name_of_agent(line)): numbers_in_csv(line, table(name).columns)
             for line in csv.DictReader(file)
             if "A3C" not in line.get("agent", "")
         }
@@ -115,7 +123,7 @@ def test_the_numbers_are_the_papers(name: str) -> None:
 def test_every_row_has_a_recipe_and_a_number_for_each_column(name: str) -> None:
     for row in table(name).rows:
         assert row.recipe in RECIPES()
-        assert RECIPES()[row.recipe].config.env.id.split("-")[0] == row.task
+        assert RECIPES()[row.recipe].config.env.id.split("-")[0].lower() == row.task.lower()
         assert [(cell.attack, cell.radius) for cell in row.paper] == [(c.attack, c.radius) for c in table(name).columns]
         assert {cell.attack for cell in row.paper} <= ATTACKS.keys() | protocol.CERTIFICATES.keys()
 
@@ -338,6 +346,51 @@ def test_other_settings_than_the_recipes_are_named() -> None:
     assert line.differs[:-1] == recipe("hopper-ppo").differs
 
 
+def test_one_agent_is_played_on_its_levels_and_on_all(played: list[Any]) -> None:
+    agent_of("fruitbot-ppo", 1, "zoo/fruitbot-ppo")
+    result = reproduce(table("procgen"), Path("results"), episodes=2)
+    assert len(result.lines) == 12  # no extra row without an agent
+    on_train, on_all = (line for line in result.lines if line.agent)
+    assert (on_train.row.agent, on_all.row.agent) == ("PPO (train)", "PPO (eval)")
+    assert len(played) == 8
+    facts = [entry.ours.facts["key"]["env"] for line in (on_train, on_all) for entry in line.entries if entry.ours]
+    assert facts[0] == "procgen/fruitbot (distribution_mode=easy, split=train)"
+    assert facts[4] == "procgen/fruitbot (split=test)"
+    assert [entry.paper.mean for entry in on_all.entries] == [26.09, 22.53, 13.51, 8.51]
+    assert result.to_json()["rows"][1]["options"] == {"split": "test"}
+    assert "no agent zoo/jumper-ppo" in str(result.lines[-4].note)
+    page = markdown(result)
+    assert page.count("| zoo/fruitbot-ppo ") == 1
+    assert "(fruitbot-ppo, fruitbot-ppo)" not in page
+
+
+def test_sampled_actions_are_another_result(played: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    agent_of("fruitbot-ppo", 1, "zoo/fruitbot-ppo")
+    sampled: list[bool] = []
+    evaluate = protocol.evaluate
+    monkeypatch.setattr(
+        protocol, "evaluate", lambda *given, **more: sampled.append(more["stochastic"]) or evaluate(*given, **more)
+    )
+    reproduce(table("procgen-stochastic"), Path("results"), episodes=2)
+    reproduce(table("procgen"), Path("results"), episodes=2)
+    assert sampled == [True] * 8 + [False] * 8
+    subject = Subject("a", Path("zoo/fruitbot-ppo"))
+    assert subject.key(Column("none", 0.0, True), 2) == {**subject.key(NOMINAL, 2), "stochastic": True}
+
+
+def test_agents_of_more_and_more_levels(tmp_path: Path) -> None:
+    for name in ("fruitbot-ppo", "fruitbot-10-levels-ppo"):
+        agent_of(name, 0, f"zoo/{name}")
+    result = reproduce(table("procgen-levels"), Path("results"), episodes=2)
+    found = {(line.row.levels, line.row.agent): line for line in result.lines}
+    assert sorted({levels for levels, _ in found if levels is not None}) == [10, 50, 100, 200]
+    assert found[10, "PPO (train)"].entries[0].ours is not None
+    assert found[50, "PPO (eval)"].entries[0].ours is None
+    assert [entry.paper.mean for entry in found[10, "PPO (eval)"].entries] == [None] * 4
+    assert found[200, "PPO (eval)"].entries[3].paper.mean == 8.51
+    assert "PPO (train), 10 levels" in markdown(result)
+
+
 # ------------------------------------------------------------------------------------------------------- several seeds
 
 
@@ -384,6 +437,7 @@ def test_every_seed_in_every_column_where_a_table_asks(played: list[Any], monkey
 def test_q_agents_are_compared_under_pgd_and_with_the_episodes_of_their_paper() -> None:
     assert deciding(recipe("hopper-ppo")) == Column("mad", 0.075)
     assert deciding(recipe("pong-dqn")) == Column("pgd", 1 / 255)
+    assert deciding(recipe("fruitbot-radial-ppo")) == Column("pgd-procgen", 1 / 255)
     agent_of("pong-dqn", 0, "run/agent")
     results = add_to_zoo([Path("run")])["results"]
     assert list(results)[:2] == ["nominal", "PGD 1/255"]

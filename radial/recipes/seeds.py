@@ -28,6 +28,8 @@ LARGE = 1_000_000  # weights
 
 def deciding(made_by: Recipe) -> Column:
     """Under what seeds of a recipe are compared: its radius, and the attack that its paper reports."""
+    if made_by.config.env.suite == "procgen":
+        return Column("pgd-procgen", made_by.radius)
     return Column("mad" if isinstance(made_by.config, PPOConfig) else "pgd", made_by.radius)
 
 

@@ -22,8 +22,10 @@ FILE = "tables.toml"
 class Row:
     """An agent in a table: what it is called there, who trains ours, and what the paper's scored in each column.
 
-    extra   not in the paper, which is quoted from the row of the same method; shown where we have the agent
-    beside  the recipe of that row, where this one is a reduced form of it
+    extra    not in the paper, which is quoted from the row of the same method; shown where we have the agent
+    beside   the recipe of that row, where this one is a reduced form of it
+    options  of the env it is played in, where that is not the one it was trained in
+    levels   how many it was trained on, where rows differ in that
     """
 
     task: str
@@ -32,6 +34,8 @@ class Row:
     paper: tuple[Cell, ...]
     extra: bool
     beside: str | None = None
+    options: Mapping[str, Any] | None = None
+    levels: int | None = None
 
     @property
     def reported(self) -> bool:
@@ -94,10 +98,12 @@ def table(name: str, others: Collection[str] = ()) -> Table:
 
 
 def _table(name: str, facts: Mapping[str, Any]) -> Table:
-    columns = tuple(Column(column["attack"], _radius(column)) for column in facts["columns"])
+    sampled = facts.get("stochastic", False)
+    columns = tuple(Column(column["attack"], _radius(column), sampled) for column in facts["columns"])
     rows = tuple(
         Row(
-            row["task"], row["agent"], row["recipe"], _paper(row, columns), row.get("extra", False), row.get("beside")
+            row["task"], row["agent"], row["recipe"], _paper(row, columns), row.get("extra", False), row.get("beside"),
+            row.get("options"), row.get("levels"),
         )
         for row in facts["rows"]
     )  # fmt: skip

@@ -12,12 +12,12 @@ from typing import Any
 
 import torch
 
-from radial.agents.agents import agent_for
 from radial.agents.card import Card
 from radial.agents.checkpoints import CARD, load, save
 from radial.agents.registry import AnyAgent
 from radial.algorithms import a3c, dqn, ppo
 from radial.algorithms.config import encode
+from radial.algorithms.ramp import Guide
 from radial.attacks import ATTACKS
 from radial.core.data import Attack, BadInput
 from radial.envs.make import make_env
@@ -39,6 +39,7 @@ def train(
     out: str | Path | None = None,
     resume: bool = False,
     init: str | Path | AnyAgent | None = None,
+    guide: Guide | None = None,
     device: str = "cpu",
     threads: int | None = None,
     quiet: bool = False,
@@ -48,6 +49,7 @@ def train(
 
     resume   go on with the run in `out`; a finished one gives its agent
     init     an agent to start from, or where one is saved: its weights, and its normaliser if it has one
+    guide    who says where the schedules stand, as `robustify` does; None: they follow the env steps
     threads  of the simulator; no result depends on it
     recipe   the name the config goes by, for the card
     """
@@ -57,6 +59,8 @@ def train(
         more["attack"] = attack_named(config.attack)
     if init is not None:
         more["init"] = load(init) if isinstance(init, str | Path) else init
+    if guide is not None:
+        more["guide"] = guide
     folder = None if out is None else Path(out)
     agent = LOOPS[type(config)](
         config, seed, out=folder, resume=resume, device=device, threads=threads, quiet=quiet, **more
@@ -100,9 +104,9 @@ def check(config: Config, seed: int, device: str = "cpu") -> None:
         if isinstance(config, dqn.DQNConfig):
             dqn.check_env(config, env)
             return
+        ppo.check_env(config, env)
     finally:
         env.close()
-    agent_for(env.observation_shape, env.actions, config.hidden)
     if config.attack is not None:
         attack_named(config.attack)
     for step in (0, config.total_steps):

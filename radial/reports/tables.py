@@ -34,7 +34,7 @@ def grid(result: Result) -> tuple[list[str], list[list[str]]]:
         if line.row.extra or not line.row.reported:  # what the paper says stands above, or nowhere
             rows.append([line.row.task, _agent(line), *ours])
             continue
-        rows.append([line.row.task, line.row.agent, "paper", *paper, ""])
+        rows.append([line.row.task, _agent(line), "paper", *paper, ""])
         rows.append(["", "", *ours])
     return headings, rows
 
@@ -54,10 +54,10 @@ def _ours(entry: Entry) -> str:
 
 
 def _agent(line: Line) -> str:
-    """What it is called; a reduced one with its steps."""
-    if line.row.beside is None or line.agent is None:
-        return line.row.agent
-    return f"{line.row.agent}, {line.agent.steps:,} steps"
+    """What it is called, with what tells it apart: the levels it was trained on; the steps of a reduced one."""
+    levels = "" if line.row.levels is None else f", {line.row.levels} levels"
+    steps = "" if line.row.beside is None or line.agent is None else f", {line.agent.steps:,} steps"
+    return f"{line.row.agent}{levels}{steps}"
 
 
 def _matches(line: Line) -> str:
@@ -116,17 +116,15 @@ def _agents(result: Result) -> tuple[list[str], list[list[str]]]:
         "commit",
         "weights",
     ]
-    rows = []
+    rows: dict[str, list[str]] = {}  # an agent may stand in several rows of a table
     for line in result.lines:
         if line.agent is not None:
             agent = line.agent
-            rows.append(
-                [
-                    agent.name, f"{agent.steps:,}", _or_empty(agent.seed), _or_empty(len(agent.seeds) or None),
-                    _seeds(line), (agent.commit or EMPTY)[:10], agent.sha256[:12],
-                ]
-            )  # fmt: skip
-    return headings, rows
+            rows[agent.name] = [
+                agent.name, f"{agent.steps:,}", _or_empty(agent.seed), _or_empty(len(agent.seeds) or None),
+                _seeds(line), (agent.commit or EMPTY)[:10], agent.sha256[:12],
+            ]  # fmt: skip
+    return headings, list(rows.values())
 
 
 def _every_seed(result: Result) -> tuple[list[str], list[list[str]]]:
@@ -169,10 +167,10 @@ def _engine(line: Line) -> str:
 def _differs(result: Result) -> list[str]:
     """Each sentence once, with the recipes it holds for unless it holds for all of them."""
     holds: dict[str, list[str]] = {}
-    lines = [line for line in result.lines if line.agent is not None]
-    for line in lines:
+    lines = {line.row.recipe: line for line in result.lines if line.agent is not None}
+    for name, line in lines.items():
         for sentence in line.differs:
-            holds.setdefault(sentence, []).append(line.row.recipe)
+            holds.setdefault(sentence, []).append(name)
     return [
         f"- {sentence}" + ("" if len(recipes) == len(lines) else f" ({', '.join(recipes)})")
         for sentence, recipes in holds.items()

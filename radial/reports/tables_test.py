@@ -114,12 +114,25 @@ def test_a_table_of_our_own_has_no_paper() -> None:
     assert "| CartPole | RS-DQN                  | ours | –" in page
 
 
-@pytest.mark.parametrize("name", ["mujoco", "mujoco-compounding", "atari", "atari-margin", "cartpole-dqn"])
+@pytest.mark.parametrize("name", ["mujoco", "mujoco-compounding", "atari", "atari-margin", "cartpole-dqn", "procgen"])
 def test_the_figure_is_drawn(name: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     figure(result(table(name), missing=("hopper-radial-ppo", "hopper-ppo")), tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
+
+
+def test_the_figure_of_the_training_levels_has_a_panel_for_each_column(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    drawn = []
+    monkeypatch.setattr("radial.reports.figures.write", lambda drawing, path: drawn.append(drawing))
+    figure(result(table("procgen-levels"), missing=("fruitbot-50-levels-ppo",)), tmp_path / "a.png")
+    panels = drawn[0].axes
+    assert [panel.get_title() for panel in panels] == ["nominal", "PGD 1/255", "PGD 3/255", "PGD 5/255"]
+    ours = panels[0].containers[1][0]  # of "PPO (train)", after the paper's one point
+    assert list(ours.get_xdata()) == [10, 100, 200]
 
 
 def test_without_matplotlib_the_pip_line_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

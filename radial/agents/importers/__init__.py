@@ -3,9 +3,11 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.agents.importers.papers import read_model
+from radial.agents.importers.procgen import read_procgen
+from radial.agents.registry import AnyAgent
 
-IMPORTERS: dict[str, Callable[[Path], GaussianAgent | CategoricalAgent]] = {
-    ".model": read_model,  # RADIAL-PPO and SA-PPO
+IMPORTERS: dict[str, Callable[[Path], AnyAgent]] = {
+    ".model": read_model,  # RADIAL-PPO and SA-PPO on MuJoCo
+    ".pt": read_procgen,  # RADIAL's PPO on ProcGen
 }

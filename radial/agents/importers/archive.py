@@ -3,6 +3,7 @@
 The pickle itself is read by the machine in `restricted.py`; nothing here knows what an agent is.
 """
 
+import hashlib
 import io
 import re
 import stat
@@ -52,6 +53,12 @@ def read_pickle(path: Path, objects: Collection[str] = ()) -> object:
     """The object in a bare pickle file, as plain data."""
     with untrusted(path), path.open("rb") as file:
         return Machine(lambda _: refuse("it has no storages"), objects).run(file.read(PICKLE + 1))
+
+
+def fingerprint(path: Path) -> str:
+    """What a card says of the file an agent came from: its name and its hash."""
+    with path.open("rb") as file:
+        return f"{path.name} sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 class _ShortReads:

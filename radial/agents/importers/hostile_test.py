@@ -6,6 +6,7 @@ The files are built here, opcode by opcode. A canary file tells whether a comman
 import hashlib
 import io
 import json
+import math
 import pickle
 import random
 import resource
@@ -19,8 +20,10 @@ import pytest
 import safetensors.torch
 import torch
 
-from radial.agents.agents import CategoricalAgent, GaussianAgent
+from radial.agents.agents import CategoricalAgent
 from radial.agents.checkpoints import CARD, WEIGHTS, load, save
+from radial.agents.impala_agent import ImpalaAgent
+from radial.agents.registry import AnyAgent
 from radial.core.data import BadInput
 
 # ----------------------------------------------------------- an assembler: each function writes code for one value
@@ -147,6 +150,41 @@ def program(**changed: bytes) -> bytes:
 def model(pickled: bytes | None = None, **members: bytes) -> bytes:
     others = {key.replace("__", "/"): value for key, value in members.items()}
     return zipped({"archive/data.pkl": pickled or program(), **MEMBERS, "archive/version": b"3\n", **others})
+
+
+# ---------------------------------------------------------------------------- an honest file of ProcGen, 2 + 1 outputs
+
+
+def _shapes() -> dict[str, tuple[int, ...]]:
+    """The state dict of the authors' files: every layer by its number, and the last one again by another name."""
+    layers = {0: (16, 3), 4: (32, 16), 8: (32, 32)}
+    convolutions = {f"model.{i}": shape for i, shape in layers.items()}
+    for i, width in ((2, 16), (3, 16), (6, 32), (7, 32), (10, 32), (11, 32)):
+        convolutions |= {f"model.{i}.model.{j}": (width, width) for j in (1, 3)}
+    weights = {name: (*shape, 3, 3) for name, shape in convolutions.items()}
+    weights |= {"model.14": (256, 2048), "model.16": (3, 256), "logits_fc": (3, 256)}
+    return {
+        f"{name}.{part}": shape if part == "weight" else shape[:1]
+        for name, shape in weights.items()
+        for part in ("weight", "bias")
+    }
+
+
+SHAPES = _shapes()
+COUNTS = {math.prod(shape) for shape in SHAPES.values()}
+NUMBERS = {f"archive/data/n{count}": struct.pack("<f", 0.25) * count for count in COUNTS}
+
+
+def state_dict(**changed: bytes | None) -> bytes:
+    """Its pickle, with values replaced, added, or (None) left out; `__` in a name is a dot."""
+    honest: dict[str, bytes | None] = {key: tensor(f"n{math.prod(shape)}", *shape) for key, shape in SHAPES.items()}
+    honest |= {key.replace("__", "."): value for key, value in changed.items()}
+    return b"\x80\x02" + dic(**{key: value for key, value in honest.items() if value is not None}) + b"."
+
+
+def procgen(pickled: bytes, **members: bytes) -> bytes:
+    others = {key.replace("__", "/"): value for key, value in members.items()}
+    return zipped({"archive/data.pkl": pickled, **NUMBERS, "archive/version": b"3\n", **others})
 
 
 # ------------------------------------------------------------------------------------------- payloads of the pickle
@@ -289,7 +327,7 @@ HARMLESS = {"build-slots", "deep-lists", "deep-marks", "list-of-itself", "dict-o
 PAYLOADS = TRICKS | {path: lambda c, path=path: call(name(path), text(c)) for path in CALLS}  # type: ignore[misc]
 
 
-def attempt(path: Path) -> GaussianAgent | CategoricalAgent | str:
+def attempt(path: Path) -> AnyAgent | str:
     """The agent, or why there is none."""
     try:
         return load(path)
@@ -342,6 +380,49 @@ def test_payloads_everywhere(payload: str, tmp_path: Path) -> None:
         answer = check(write(tmp_path / "evil.model", model(pickled)), canary)
         assert isinstance(answer, str) or payload in HARMLESS
     check(write(tmp_path / "bare.model", code + b"."), canary)  # a pickle that is in no archive
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_payloads_in_a_state_dict(payload: str, tmp_path: Path) -> None:
+    """A file of ProcGen holds tensors and nothing else, so here odd data is refused as well."""
+    canary = tmp_path / "canary"
+    code = PAYLOADS[payload](f"touch {canary}")
+    for pickled in (code + b".", state_dict(extra=code), state_dict(model__16__bias=code)):
+        assert isinstance(check(write(tmp_path / "evil.pt", procgen(pickled)), canary), str)
+    check(write(tmp_path / "bare.pt", code + b"."), canary)
+
+
+def test_the_honest_state_dict_loads(tmp_path: Path) -> None:
+    agent = check(write(tmp_path / "honest.pt", procgen(state_dict())), tmp_path / "canary")
+    assert isinstance(agent, ImpalaAgent)
+    assert agent.actions.n == 2
+
+
+@pytest.mark.parametrize(
+    ("pickled", "message"),
+    [
+        (state_dict(model__16__bias=None), "it must be a state dict with model.16.weight"),
+        (b"\x80\x02" + lst() + b".", "is not a ProcGen agent of the papers"),
+        (b"\x80\x02" + dic(model_state_dict=dic()) + b".", "is not a ProcGen agent of the papers"),
+        (state_dict(step=num(9)), "is not a ProcGen agent of the papers"),
+        (state_dict(model__0__weight=None), "network.trunk.0.weight is missing"),
+        (state_dict(model__1__weight=tensor("n16", 16)), "'network.trunk.1.weight' belongs to no part of this agent"),
+        (state_dict(**{"x" * 999: tensor("n16", 16)}), "'x{60}' belongs to no part of this agent"),
+        (state_dict(**{"model.0.weight\n": tensor("n16", 16)}), r"'model.0.weight\\n' belongs to no part"),
+        (state_dict(model__8__bias=tensor("n16", 16)), r"trunk.8.bias must have shape \(32,\), got \(16,\)"),
+        (state_dict(logits_fc__bias=tensor("n16", 16)), "logits_fc.bias and model.16.bias must be the same tensor"),
+        (state_dict(model__16__bias=tensor("n16", 16), logits_fc__bias=None), r"head.weight must have shape \(16, 256"),
+        (state_dict(model__16__bias=tensor("one", 1), logits_fc__bias=None), "must have two numbers or more"),
+        (state_dict(model__16__bias=tensor("long", 3)), "model.16.bias must be the same tensor"),
+        (state_dict(model__16__bias=tensor("nan", 3), logits_fc__bias=None), "network.head.bias holds NaN or infinity"),
+    ],
+)  # fmt: skip
+def test_what_is_no_agent_of_procgen(pickled: bytes, message: str, tmp_path: Path) -> None:
+    data = {"one": bytes(4), "long": struct.pack("<3f", 1, 2, 3), "nan": struct.pack("<3f", 0, math.nan, 0)}
+    members = {f"archive__data__{key}": value for key, value in data.items()}
+    with pytest.raises(BadInput, match=message) as caught:
+        load(write(tmp_path / "a.pt", procgen(pickled, **members)))
+    assert "\n" not in str(caught.value)
 
 
 # ------------------------------------------------------------------------------------------------------- the archive
@@ -422,10 +503,10 @@ def test_archives(case: str, tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["evil.model"]
 
 
-@pytest.mark.parametrize("suffix", [".zip", ".pt", ".pth", ".pkl", ".onnx", ".npz", ""])
+@pytest.mark.parametrize("suffix", [".zip", ".pth", ".pkl", ".onnx", ".npz", ""])
 def test_other_files_are_not_guessed_at(suffix: str, tmp_path: Path) -> None:
     path = write(tmp_path / f"agent{suffix}", pickle.dumps({}))
-    with pytest.raises(BadInput, match=r"is not an agent: expected a folder, or a file ending in \.model"):
+    with pytest.raises(BadInput, match=r"is not an agent: expected a folder, or a file ending in \.model, \.pt"):
         load(path)
 
 
@@ -673,8 +754,10 @@ def test_random_damage(rounds: int, folder: Path) -> None:
     """Whatever happens to a file, the answer is an agent with finite numbers or one line."""
     rng, path = random.Random(0), folder.parent / "a.model"
     whole, weights, card = program(), (folder / WEIGHTS).read_bytes(), (folder / CARD).read_bytes()
-    archive = model()
+    archive, procgen_path, tensors = model(), folder.parent / "a.pt", state_dict()
     for _ in range(rounds):
+        procgen_path.write_bytes(procgen(mutated(tensors, rng)))
+        _loads_or_refuses(procgen_path)
         path.write_bytes(mutated(archive, rng))
         _loads_or_refuses(path)
         path.write_bytes(model(mutated(whole, rng)))  # the pickle alone: the archive's checksums stay right

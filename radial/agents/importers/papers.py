@@ -4,7 +4,6 @@ Each is a torch archive of five entries, of which three are used: policy_model, 
 statistics of its observations. The environment itself is not in the file; the caller must name it.
 """
 
-import hashlib
 import math
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from torch import Tensor
 
 from radial.agents.agents import GaussianAgent
 from radial.agents.card import Card
-from radial.agents.importers.archive import read_archive
+from radial.agents.importers.archive import fingerprint, read_archive
 from radial.agents.importers.restricted import Array, Inert
 from radial.agents.weights import blank_agent, fill
 from radial.core.data import BadInput
@@ -59,9 +58,7 @@ def read_model(path: Path) -> GaussianAgent:
     assert isinstance(agent, GaussianAgent)
     fill(agent, weights, path)
     agent.normalizer.clip = clip
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, "sha256").hexdigest()
-    agent.card = Card(env=None, steps=_steps(path, env), source=f"{path.name} sha256:{digest}")
+    agent.card = Card(env=None, steps=_steps(path, env), source=fingerprint(path))
     return agent
 
 

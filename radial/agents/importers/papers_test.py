@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.nn.functional as F
+from torch import Tensor
 
 from radial.agents.agents import GaussianAgent
 from radial.agents.checkpoints import load, save
+from radial.agents.impala_agent import ImpalaAgent
 from radial.agents.importers.archive import read_archive
-from radial.core.data import BadInput, EnvSpec
+from radial.core.data import BadInput, Discrete, EnvSpec
 
 MODELS = Path(os.environ.get("RADIAL_MODELS") or Path(__file__).resolve().parents[4] / "shared" / "models")
 FILES = {  # exp(log-std) and env steps as published: 2000 and 976 iterations of 2048
@@ -22,6 +25,7 @@ FILES = {  # exp(log-std) and env steps as published: 2000 and 976 iterations of
     "sa_ppo/sappo-convex-hopper-median.model": ([0.44, 0.35, 0.54], 1_998_848),
     "sa_ppo/sappo-sgld-hopper-median.model": ([0.56, 0.91, 1.27], 1_998_848),
 }
+PROCGEN = ["procgen/FruitBot_ppo.pt", "procgen/FruitBot_radial_ppo.pt"]
 
 
 def released(name: str) -> Path:
@@ -84,14 +88,41 @@ def test_an_imported_agent_can_be_saved(tmp_path: Path) -> None:
     assert torch.equal(again.act(x), agent.act(x))
 
 
-@pytest.mark.parametrize("name", ["FruitBot_ppo.pt", "FruitBot_radial_ppo.pt"])
-def test_state_dicts_agree_with_torch(name: str) -> None:
-    """The reader serves other importers: a plain state dict, tensor by tensor as torch itself reads it."""
-    path = released(f"procgen/{name}")
-    ours, theirs = read_archive(path), torch.load(path, map_location="cpu", weights_only=True)
-    assert isinstance(ours, dict)
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[key], theirs[key]) for key in theirs)
+@pytest.mark.parametrize("name", PROCGEN)
+def test_agents_of_procgen(name: str) -> None:
+    agent = load(released(name), env=EnvSpec("procgen", "fruitbot"))
+    assert isinstance(agent, ImpalaAgent)
+    assert (agent.observation_shape, agent.actions) == ((3, 64, 64), Discrete(15))
+    assert agent.card.source is not None
+    assert agent.card.source.startswith(f"{Path(name).name} sha256:")
+    assert agent.card.env == EnvSpec("procgen", "fruitbot")
+    assert agent.value(torch.zeros(1, 3, 64, 64)).item() > 0
+
+
+@pytest.mark.parametrize("name", PROCGEN)
+def test_the_network_of_procgen_is_theirs(name: str) -> None:
+    """The forward pass written out once more from their numbers, read by torch itself."""
+    path = released(name)
+    theirs = torch.load(path, map_location="cpu", weights_only=True)
+
+    def conv(x: Tensor, name: str) -> Tensor:
+        return F.conv2d(x, theirs[f"{name}.weight"], theirs[f"{name}.bias"], padding=1)
+
+    def linear(x: Tensor, name: str) -> Tensor:
+        return x @ theirs[f"{name}.weight"].T + theirs[f"{name}.bias"]
+
+    frames = torch.randint(0, 256, (3, 3, 64, 64), generator=torch.Generator().manual_seed(0), dtype=torch.uint8)
+    x = frames / 255
+    for stage in (0, 4, 8):
+        x = F.max_pool2d(conv(x, f"model.{stage}"), 3, stride=2, padding=1)
+        for block in (stage + 2, stage + 3):
+            x = x + conv(conv(x.relu(), f"model.{block}.model.1").relu(), f"model.{block}.model.3")
+    outputs = linear(linear(x.flatten(1).relu(), "model.14").relu(), "logits_fc")
+    agent = load(path)
+    assert isinstance(agent, ImpalaAgent)
+    value, logits = agent.joint(agent.prepare(frames))
+    torch.testing.assert_close(logits, outputs[:, :15])
+    torch.testing.assert_close(value, outputs[:, 15])
 
 
 def test_a_state_dict_is_no_agent_of_the_papers(tmp_path: Path) -> None:
@@ -102,7 +133,7 @@ def test_a_state_dict_is_no_agent_of_the_papers(tmp_path: Path) -> None:
 
 def test_nothing_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every valid file loads while all that could run code is broken."""
-    paths = [MODELS / name for name in FILES if (MODELS / name).is_file()]
+    paths = [MODELS / name for name in (*FILES, *PROCGEN) if (MODELS / name).is_file()]
     agent = GaussianAgent((3,), 2)
     paths.append(save(agent, tmp_path / "agent"))
     for path in paths:

@@ -1,0 +1,118 @@
+"""Agents of others, made robust: what `radial robustify` does for a ProcGen, a MuJoCo and two CartPole agents.
+
+Trains each case in runs/robustify-CASE and writes results/robustify.json and .md: scores and curves, no weights. A
+finished case is kept and an unfinished one goes on. The released agents are read from ../shared/models, or from where
+the variable RADIAL_MODELS points; what is made of them stays in runs/.
+
+    python benchmarks/robustify.py --only cartpole-dqn cartpole-ppo --threads 2
+"""
+
+import argparse
+import json
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import radial as rr
+
+ROOT = Path(__file__).resolve().parent.parent
+MODELS = Path(os.environ.get("RADIAL_MODELS") or ROOT.parent / "shared" / "models")
+FRUITBOT = rr.EnvSpec("procgen", "fruitbot", {"distribution_mode": "easy", "split": "train"})
+CURVE = ("charts/episodic_return", "robust/radius", "robust/pace", "robust/certified", "robust/reach")
+
+
+@dataclass(frozen=True)
+class Case:
+    """What to make robust, against what, and what to play besides."""
+
+    start: str  # a recipe, or a file of the papers
+    env: rr.EnvSpec
+    radius: float
+    steps: int
+    episodes: int
+    also: tuple[tuple[str, float], ...] = ()  # attacks by name, and their radius
+
+
+CASES = {
+    "fruitbot": Case("procgen/FruitBot_ppo.pt", FRUITBOT, 1 / 255, 400_000, 64, (("pgd-procgen", 5 / 255),)),
+    "hopper": Case("sa_ppo/ppo-hopper-median.model", rr.EnvSpec("mujoco", "Hopper-v4"), 0.075, 1_024_000, 50),
+    "cartpole-dqn": Case("cartpole-dqn", rr.EnvSpec("classic", "CartPole-v1"), 0.05, 30_000, 20),
+    "cartpole-ppo": Case("cartpole-ppo", rr.EnvSpec("classic", "CartPole-v1"), 0.1, 80_000, 20),
+}
+
+
+def start_of(case: Case, runs: Path) -> Any:
+    """The agent to begin with: a file of the papers, or one that is trained here by its recipe."""
+    if "/" in case.start:
+        return rr.load(MODELS / case.start, env=case.env)
+    return rr.train(rr.recipe(case.start).config, 0, out=runs / f"{case.start}-seed0", resume=True, recipe=case.start)
+
+
+def run(name: str, runs: Path, threads: int) -> dict[str, Any]:
+    """One case: its scores before and after, and its curve."""
+    case = CASES[name]
+    start, folder = start_of(case, runs), runs / f"robustify-{name}"
+    began = time.perf_counter()
+    found = rr.robustify(
+        start, case.radius, case.steps, env=case.env, episodes=case.episodes, out=folder, resume=True, threads=threads
+    )
+    seconds = time.perf_counter() - began
+    facts = found.to_json() | {"seconds": round(seconds)}
+    for side, agent in (("before", start), ("after", found.agent)):
+        facts[side]["also"] = [
+            rr.evaluate(agent, case.env, rr.ATTACKS[attack](), radius, case.episodes).to_json() | {"attack": attack}
+            for attack, radius in case.also
+        ]
+    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    facts["curve"] = [{key: line[key] for key in ("step", *CURVE) if key in line} for line in lines]
+    return facts
+
+
+def row(name: str, facts: dict[str, Any]) -> str:
+    """A case as a line of the table."""
+    cells = [name, facts["objective"], f"{facts['kappa']:g}", f"{facts['steps']:,}", f"{facts['radius']:.4g}"]
+    cells.append(f"{facts['reached']:.4g}")
+    for side in ("before", "after"):
+        scores = facts[side]
+        played = [scores["nominal"], scores["attacked"], *scores["also"]]
+        cells += ["; ".join(f"{one['mean']:.1f} ± {one['sem']:.1f}" for one in played)]
+        cells += [f"{scores['certified']['mean']:.3f}"]
+    return f"| {' | '.join([*cells, str(facts['seconds'])])} |"
+
+
+def main() -> None:
+    """Run the cases that are asked for and write what is known of all."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--only", nargs="*", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--runs", type=Path, default=Path("runs"))
+    parser.add_argument("--results", type=Path, default=ROOT / "results")
+    parser.add_argument("--threads", type=int, default=1)
+    told = parser.parse_args()
+    torch.set_num_threads(told.threads)
+    path = told.results / "robustify.json"
+    known: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
+    for name in told.only:
+        known[name] = run(name, told.runs, told.threads)
+        told.results.mkdir(exist_ok=True)
+        path.write_text(json.dumps(known, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
+        headings = ["case", "objective", "κ", "steps", "ε", "reached", "before", "proven", "after", "proven", "seconds"]
+        page = [
+            "# Agents made robust",
+            "",
+            "`python benchmarks/robustify.py`. Before and after: undisturbed, under the attack at ε, and for FruitBot "
+            "under PGD 5/255. Proven, by IBP at ε: the certified share of actions; for Hopper, how far a mean action "
+            "can move.",
+            "",
+            f"| {' | '.join(headings)} |",
+            f"|{'---|' * len(headings)}",
+            *(row(case, facts) for case, facts in known.items()),
+        ]
+        (told.results / "robustify.md").write_text("\n".join(page) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""A ramp that is watched: how fast the schedules of a training move on depends on the return of its last episodes.
+
+The loops ask a `Guide` for the time, let it look now and then, and keep its state in their checkpoints. What is proven
+of the agent meanwhile is found out by a function from outside.
+"""
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from radial.core.data import BadInput
+
+WINDOW = 20  # episodes that say how the agent does now
+ROWS = 64  # observations at most that are looked at
+Watch = Callable[[Any, Tensor], Mapping[str, float]]  # (agent, x in network units) → what to log
+
+
+class Ramp:
+    """A clock for schedules that slows down, stands still and goes back as the return is lost.
+
+    Up to `first_step` it shows the env steps, and the mean return R₀ of the last episodes is taken as the reference.
+    From then on, with R the mean of the last 20, s₀ the deviation of the returns behind R₀ and e the standard error of
+    R₀ − R,
+
+    lost = (R₀ − R − e)/max(|R₀|, s₀)
+    pace = clip(2 − 2·lost/tolerance, −1, 1)
+
+    so it runs at full pace while less than half of the tolerance is lost, and holds where all of it is. What may be
+    chance does not count as lost.
+
+    tolerance   share of the return that may be lost        first_step  where ε begins to grow
+    """
+
+    def __init__(self, tolerance: float, first_step: int) -> None:
+        if not 0 < tolerance < math.inf:
+            raise BadInput(f"tolerance must be finite and > 0, got {tolerance!r}")
+        self.tolerance, self.first_step = tolerance, first_step
+        self.time, self.since, self.pace = 0.0, 0, 1.0  # what the clock showed at env step `since`, and its speed
+        self.reference: float | None = None
+        self.scale = self.doubt = 0.0  # max(|R₀|, s₀), and the squared standard error of R₀
+
+    def clock(self, step: int) -> int:
+        """Where the schedules stand at an env step."""
+        return int(self._time(step))
+
+    def _time(self, step: int) -> float:
+        time = self.time + self.pace * (step - self.since)
+        return time if self.pace >= 0 else max(time, float(self.first_step))
+
+    def hear(self, step: int, returns: Sequence[float]) -> None:
+        """Set the pace from here on by the returns of the last episodes, the latest last."""
+        self.time, self.since = self._time(step), step
+        if not returns:
+            return
+        if self.reference is None or step <= self.first_step:
+            self.reference, variance = _moments(returns)
+            self.scale = max(abs(self.reference), math.sqrt(variance), 1e-8)
+            self.doubt = variance / len(returns)
+            self.pace = 1.0
+            return
+        recent = returns[-WINDOW:]
+        mean, variance = _moments(recent)
+        lost = (self.reference - mean - math.sqrt(self.doubt + variance / len(recent))) / self.scale
+        self.pace = min(max(2 - 2 * lost / self.tolerance, -1.0), 1.0)
+
+    def state(self) -> dict[str, Any]:
+        """Everything that changes, as plain values."""
+        names = ("time", "since", "pace", "reference", "scale", "doubt")
+        return {name: getattr(self, name) for name in names}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on from a saved state."""
+        for name in self.state():
+            setattr(self, name, state[name])
+
+
+def _moments(values: Sequence[float]) -> tuple[float, float]:
+    """Mean and variance."""
+    mean = sum(values) / len(values)
+    return mean, sum((value - mean) ** 2 for value in values) / len(values)
+
+
+class Guide:
+    """A watched ramp together with the one who watches: what a training loop is given."""
+
+    def __init__(self, ramp: Ramp, watch: Watch) -> None:
+        self.ramp, self.watch = ramp, watch
+
+    @property
+    def settings(self) -> dict[str, float]:
+        """What defines it, for a run's config."""
+        return {"tolerance": self.ramp.tolerance, "first_step": self.ramp.first_step}
+
+    def look(self, step: int, agent: Any, x: Tensor, returns: Sequence[float]) -> dict[str, float]:
+        """Set the pace, and look at the agent at observations x (B, *obs) in network units; what to log."""
+        self.ramp.hear(step, returns)
+        return {"robust/pace": self.ramp.pace, **self.watch(agent, x)}
+
+
+def some(rows: Tensor) -> Tensor:
+    """A few rows (≤ ROWS, …) of many, evenly spread: enough to look at."""
+    return rows[:: -(-rows.shape[0] // ROWS)]
+
+
+def time_at(guide: Guide | None, step: int) -> int:
+    """Where the schedules stand at an env step: there, unless someone guides them."""
+    return step if guide is None else guide.ramp.clock(step)

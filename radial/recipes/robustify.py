@@ -1,0 +1,266 @@
+"""`robustify`: an agent that was trained elsewhere goes on with a RADIAL objective, and is judged before and after.
+
+What is minimised is in `objectives`, how ε is held back when the return suffers in `algorithms.ramp`.
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from radial.agents.actor_critic import ActorCritic
+from radial.agents.agents import CategoricalAgent, GaussianAgent
+from radial.agents.card import described
+from radial.agents.checkpoints import load, save
+from radial.agents.impala_agent import ImpalaAgent
+from radial.agents.q_agent import QAgent
+from radial.agents.registry import AnyAgent
+from radial.algorithms.a3c import A3CConfig
+from radial.algorithms.config import decode
+from radial.algorithms.dqn import DQNConfig
+from radial.algorithms.files import write_atomic
+from radial.algorithms.ppo import PPOConfig
+from radial.algorithms.ramp import Guide, Ramp
+from radial.algorithms.run import CONFIG
+from radial.attacks import ATTACKS
+from radial.core.data import BadInput, EnvSpec
+from radial.core.schedules import Constant, Smoothed
+from radial.envs.make import make_env, spec_for
+from radial.evaluation.certificates import CertificationRate, Search, acr
+from radial.evaluation.episodes import Evaluation, check_spaces, check_whole, evaluate
+from radial.evaluation.reach import ActionReach, reach, watching
+from radial.objectives import a3c, dqn, ppo
+from radial.recipes.protocol import Watch, silent
+from radial.recipes.recipe import Config, nearest, recipe
+from radial.recipes.training import AGENT, train
+
+FIRST, LAST = 0.1, 0.6  # shares of the steps between which ε grows; before, PPO's value alone learns
+COMPARISON = "comparison.json"
+CEILING = 0.3  # of the deviation of a Gaussian policy that has less; see the ablation in docs/ppo.md
+LONG = 2_000_000  # steps: the longer a Gaussian policy is trained, the smaller the weight that is right
+
+
+@dataclass(frozen=True)
+class Kind:
+    """How one kind of agent is made robust unless the caller says otherwise."""
+
+    vectors: str  # the recipe whose settings are taken where the agent's card has none
+    frames: str
+    objectives: Mapping[str, Any]
+    objective: str  # a key of `objectives`
+    kappa: float
+    attack: str  # a key of ATTACKS
+
+
+KINDS: dict[type, Kind] = {
+    QAgent: Kind("cartpole-radial-dqn", "pong-small-radial-dqn", dqn.OBJECTIVES, "radial-overlap", 0.8, "pgd"),
+    ActorCritic: Kind("cartpole-radial-a3c", "pong-small-radial-a3c", a3c.OBJECTIVES, "radial-overlap", 0.5, "pgd"),
+    CategoricalAgent: Kind("cartpole-radial-ppo", "", ppo.OBJECTIVES, "radial-worst-case", 0.5, "pgd"),
+    ImpalaAgent: Kind("", "fruitbot-small-radial-ppo", ppo.OBJECTIVES, "radial-worst-case", 0.5, "pgd-procgen"),
+    GaussianAgent: Kind("hopper-radial-ppo", "", ppo.OBJECTIVES, "radial-likelihood", 0.95, "mad"),
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Standing:
+    """What an agent is worth: undisturbed, under the attack, and by what is proven."""
+
+    nominal: Evaluation
+    attacked: Evaluation
+    certified: CertificationRate | ActionReach
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values that `json` can write."""
+        return {name: getattr(self, name).to_json() for name in ("nominal", "attacked", "certified")}
+
+
+@dataclass(frozen=True, eq=False)
+class Robustified:
+    """An agent made robust, and what that changed.
+
+    radius   that was asked for        reached  ε where the training ended: smaller if the ramp was held back
+    attack   under which `attacked` was played, a key of ATTACKS
+    """
+
+    agent: AnyAgent
+    before: Standing
+    after: Standing
+    config: Config
+    radius: float
+    reached: float
+    attack: str
+    source: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values that `json` can write."""
+        objective: Any = self.config.objective
+        return {
+            "source": self.source, "env": str(self.config.env), "radius": self.radius, "reached": self.reached,
+            "objective": type(objective).__name__, "kappa": objective.kappa(self.config.total_steps),
+            "steps": self.config.total_steps, "attack": self.attack, "before": self.before.to_json(),
+            "after": self.after.to_json(),
+        }  # fmt: skip
+
+
+def robustify(
+    agent: AnyAgent | str | Path,
+    radius: float,
+    steps: int,
+    *,
+    env: EnvSpec | str | None = None,
+    kappa: float | None = None,
+    objective: str | None = None,
+    tolerance: float = 0.25,
+    seed: int = 0,
+    episodes: int = 20,
+    out: str | Path | None = None,
+    resume: bool = False,
+    device: str = "cpu",
+    threads: int | None = None,
+    quiet: bool = False,
+    watch: Watch = silent,
+) -> Robustified:
+    """Go on training an agent with RADIAL's loss, ε growing to `radius`; judge it before and after.
+
+    steps      env steps. In the first tenth ε is 0, then it grows until six tenths, if the return allows
+    env        where it acts, if its card does not say or another is wanted
+    kappa      weight of the nominal loss; None: what suits the kind of agent
+    objective  radial-overlap, radial-worst-case, radial-likelihood; None: what suits the kind of agent
+    tolerance  share of the undisturbed return that may be lost: the ramp slows at half of it and holds at the whole
+    episodes   of each of the three judgements, before and after
+    out        a run's folder, as for `train`; the agent is saved in out/agent and the result in out/comparison.json
+    """
+    start = load(agent) if isinstance(agent, str | Path) else agent
+    where = spec_for(env) if isinstance(env, str) else env or start.card.env
+    if where is None:
+        raise BadInput("the agent does not say where it acts: give env, such as Hopper-v4")
+    config = plan(start, where, radius, steps, kappa, objective)
+    check_whole("episodes", episodes, 1)
+    guide = Guide(Ramp(tolerance, round(FIRST * steps)), watching(radius))
+    _check_place(start, where, seed, None if out is None or resume else Path(out))
+    before = stand(start, where, radius, episodes, seed, watch, "before")
+    trained = train(
+        config, seed, out=out, resume=resume, init=start, guide=guide, device=device, threads=threads, quiet=quiet
+    )
+    after = stand(trained, where, radius, episodes, seed, watch, "after")
+    schedule: Any = config.objective
+    found = Robustified(
+        trained, before, after, config, radius, schedule.radius(guide.ramp.clock(config.total_steps)),
+        KINDS[type(start)].attack, described(start.card),
+    )  # fmt: skip
+    if out is not None:
+        text = json.dumps(found.to_json(), indent=2, allow_nan=False, ensure_ascii=False)
+        write_atomic(Path(out) / COMPARISON, text + "\n")
+        results = {"robustified_from": found.source, "radius": radius, "reached": found.reached}
+        save(trained, Path(out) / AGENT, results)
+    return found
+
+
+def _check_place(agent: AnyAgent, env: EnvSpec, seed: int, fresh: Path | None) -> None:
+    """Refuse, before anything is played, an env that does not fit and a folder that is taken."""
+    if fresh is not None and (fresh / CONFIG).exists():
+        raise BadInput(f"{fresh} already holds a run; use --resume to go on or another --out")
+    probe = make_env(env, 1, seed)
+    try:
+        check_spaces(agent, probe)
+    finally:
+        probe.close()
+
+
+def stand(
+    agent: AnyAgent, env: EnvSpec, radius: float, episodes: int, seed: int, watch: Watch = silent, when: str = ""
+) -> Standing:
+    """Judge an agent: undisturbed, attacked at the radius, and what is proven there."""
+    kind = KINDS[type(agent)]
+    # What is not certified need not be told apart any further: a short search is enough.
+    prove: Any = reach if isinstance(agent, GaussianAgent) else partial(acr, search=Search(restarts=1, steps=3))
+    with watch(f"{when}, undisturbed", episodes) as progress:
+        nominal = evaluate(agent, env, None, 0.0, episodes, seed, progress=progress)
+    with watch(f"{when}, {kind.attack}", episodes) as progress:
+        attacked = evaluate(agent, env, ATTACKS[kind.attack](), radius, episodes, seed, progress=progress)
+    with watch(f"{when}, certified", episodes) as progress:
+        certified = prove(agent, env, radius, "ibp", episodes, seed, progress=progress)
+    return Standing(nominal, attacked, certified)
+
+
+# ------------------------------------------------------------------------------------------------------------- plans
+
+
+def plan(
+    agent: AnyAgent, env: EnvSpec, radius: float, steps: int, kappa: float | None = None, objective: str | None = None
+) -> Config:
+    """The training that makes an agent robust: its own settings where its card has them, else those of a recipe."""
+    if not (isinstance(radius, int | float) and 0 < radius < math.inf):
+        raise BadInput(f"radius must be finite and > 0, got {radius!r}")
+    check_whole("steps", steps, 1)
+    base = _base(agent)
+    least = 20 * (base.rollout if isinstance(base, PPOConfig) else base.num_envs * 100)
+    if steps < least:
+        raise BadInput(f"steps must be ≥ {least:,} for this agent, got {steps:,}")
+    loss = _objective(agent, radius, steps, kappa, objective)
+    shared: dict[str, Any] = {
+        "env": env,
+        "objective": loss,
+        "total_steps": steps,
+        "hidden": agent.hidden,
+        "anneal": True,
+    }
+    if isinstance(base, PPOConfig):
+        assert isinstance(agent, GaussianAgent | CategoricalAgent | ImpalaAgent)
+        return replace(base, **shared, **_for_ppo(agent, steps))
+    shared |= {
+        "log_every": min(base.log_every, steps // 50),
+        "checkpoint_every": min(base.checkpoint_every, steps // 4),
+    }
+    if isinstance(base, A3CConfig):
+        return replace(base, **shared, workers=1)
+    return replace(
+        base, **shared,
+        exploration=Constant(base.exploration(base.total_steps)),
+        learning_starts=round(FIRST * steps),
+    )  # fmt: skip
+
+
+def _for_ppo(agent: GaussianAgent | CategoricalAgent | ImpalaAgent, steps: int) -> dict[str, Any]:
+    """What changes when PPO goes on with an agent.
+
+    Its value may be in other units, or of another policy, so it learns first. Its normaliser stays: ε is in its units.
+    """
+    settings: dict[str, Any] = {"value_first": round(FIRST * steps), "normalize_observations": False}
+    settings |= {"attack": None, "attack_radius": Constant(0.0), "attack_probability": 0.0, "min_std": None}
+    if isinstance(agent, GaussianAgent):
+        # The bounded term holds the deviation up: what the agent has is enough, but with too little every width weighs.
+        settings["max_std"] = max(float(agent.log_std.detach().exp().max()), CEILING)
+    return settings
+
+
+def _base(agent: AnyAgent) -> Config:
+    """The settings to go on with."""
+    kinds: dict[type, type[Config]] = {QAgent: DQNConfig, ActorCritic: A3CConfig}
+    wanted = kinds.get(type(agent), PPOConfig)
+    own = agent.card.recipe.get("config")
+    if isinstance(own, Mapping) and own.get("type") == wanted.__name__:
+        found: Config = decode(wanted, own, "card.recipe.config")
+        return found
+    kind = KINDS[type(agent)]
+    return recipe(kind.vectors if len(agent.observation_shape) == 1 else kind.frames).config
+
+
+def _objective(agent: AnyAgent, radius: float, steps: int, kappa: float | None, name: str | None) -> Any:
+    """The RADIAL objective that fits an agent, with its schedules."""
+    kind = KINDS[type(agent)]
+    known = {key: cls for key, cls in kind.objectives.items() if "kappa" in {field.name for field in fields(cls)}}
+    if isinstance(agent, GaussianAgent):
+        known.pop("radial-overlap")  # it is about logits
+    name = kind.objective if name is None else name
+    if name not in known:
+        raise BadInput(f"objective must be one of {', '.join(known)}, got {name!r}{nearest(name, known)}")
+    if kappa is None:
+        kappa = 0.98 if isinstance(agent, GaussianAgent) and steps >= LONG else kind.kappa
+    elif not 0 <= kappa <= 1:
+        raise BadInput(f"kappa must lie in [0, 1], got {kappa!r}")
+    ramp = Smoothed(float(radius), round(FIRST * steps), round(LAST * steps))
+    return known[name](radius=ramp, kappa=Constant(float(kappa)))

@@ -1,0 +1,173 @@
+"""Making agents robust: what is chosen for which kind, that it goes on where it stopped, and that it works."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from radial.agents.actor_critic import ActorCritic
+from radial.agents.agents import CategoricalAgent, GaussianAgent
+from radial.agents.card import Card
+from radial.agents.checkpoints import load
+from radial.agents.impala_agent import ImpalaAgent
+from radial.agents.q_agent import QAgent
+from radial.agents.registry import AGENTS, AnyAgent
+from radial.algorithms.a3c import A3CConfig
+from radial.algorithms.config import encode
+from radial.algorithms.dqn import DQNConfig
+from radial.algorithms.ppo import PPOConfig
+from radial.core.data import BadInput, EnvSpec
+from radial.core.schedules import Constant, Linear
+from radial.objectives import a3c, dqn, ppo
+from radial.recipes.recipe import recipe
+from radial.recipes.robustify import COMPARISON, KINDS, plan, robustify
+from radial.recipes.training import train
+
+CARTPOLE = EnvSpec("classic", "CartPole-v1")
+PENDULUM = EnvSpec("classic", "Pendulum-v1")
+SMALL = PPOConfig(
+    CARTPOLE, total_steps=1_024, num_envs=4, rollout=128, epochs=2, minibatch=32, hidden=(8,), compile=False,
+    checkpoint_every=4, normalize_observations=False,
+)  # fmt: skip
+SMALL_DQN = DQNConfig(
+    CARTPOLE, total_steps=1_000, num_envs=1, replay_capacity=5_000, learning_starts=100, batch=16, target_every=100,
+    exploration=Linear(0.05, 0, 500, start=1.0), hidden=(8,), compile=False, log_every=500, checkpoint_every=500,
+)  # fmt: skip
+
+
+def agent_of(kind: type, shape: tuple[int, ...] = (4,), n: int = 2) -> AnyAgent:
+    made: AnyAgent = kind(shape, n, (16,))
+    made.initialize(torch.Generator().manual_seed(0))
+    return made
+
+
+def test_every_kind_of_agent_has_a_plan() -> None:
+    assert set(KINDS) == set(AGENTS.values())
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "config", "objective", "kappa"),
+    [
+        (QAgent, (4,), DQNConfig, dqn.RadialOverlap, 0.8),
+        (QAgent, (4, 84, 84), DQNConfig, dqn.RadialOverlap, 0.8),
+        (ActorCritic, (4,), A3CConfig, a3c.RadialOverlap, 0.5),
+        (CategoricalAgent, (4,), PPOConfig, ppo.RadialWorstCase, 0.5),
+        (ImpalaAgent, (3, 64, 64), PPOConfig, ppo.RadialWorstCase, 0.5),
+        (GaussianAgent, (4,), PPOConfig, ppo.RadialLikelihood, 0.95),
+    ],
+)
+def test_the_objective_fits_the_kind(
+    kind: type, shape: tuple[int, ...], config: type, objective: type, kappa: float
+) -> None:
+    """ε is 0 for a tenth of the steps and whole from six tenths on."""
+    found: Any = plan(agent_of(kind, shape), CARTPOLE, 0.1, 1_000_000)
+    assert (type(found), type(found.objective)) == (config, objective)
+    assert found.objective.kappa(0) == kappa
+    assert [found.objective.radius(step) for step in (100_000, 600_000, 1_000_000)] == pytest.approx([0, 0.1, 0.1])
+    assert 0 < found.objective.radius(200_000) < 0.02
+    assert (found.total_steps, found.env) == (1_000_000, CARTPOLE)
+
+
+def test_an_agent_of_ours_goes_on_with_its_own_settings() -> None:
+    agent = agent_of(CategoricalAgent)
+    own = replace(recipe("cartpole-ppo").config, policy_rate=7e-4, discount=0.9, attack="mad", attack_probability=0.5)
+    agent.card = Card(CARTPOLE, {"name": "x", "config": encode(own)})
+    found: Any = plan(agent, CARTPOLE, 0.1, 100_000)
+    assert (found.policy_rate, found.discount, found.attack) == (7e-4, 0.9, None)
+    assert (found.normalize_observations, found.value_first, found.anneal) == (False, 10_000, True)
+
+
+def test_the_deviation_of_a_gaussian_policy_may_not_grow_much_and_long_trainings_have_a_smaller_weight() -> None:
+    agent: Any = agent_of(GaussianAgent)
+    torch.nn.init.constant_(agent.log_std, -1.0)
+    found: Any = plan(agent, PENDULUM, 0.1, 4_000_000)
+    assert found.max_std == pytest.approx(0.36788, abs=1e-5)
+    assert found.objective.kappa(0) == 0.98
+    torch.nn.init.constant_(agent.log_std, -3.0)
+    narrow: Any = plan(agent, PENDULUM, 0.1, 100_000)
+    assert (narrow.max_std, narrow.objective.kappa(0)) == (0.3, 0.95)
+
+
+def test_exploration_stays_where_it_ended() -> None:
+    agent = agent_of(QAgent)
+    found: Any = plan(agent, CARTPOLE, 0.1, 30_000)
+    assert isinstance(found.exploration, Constant)
+    assert (found.exploration(9), found.learning_starts) == (pytest.approx(0.05), 3_000)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"radius": 0.0}, "radius must be finite and > 0"),
+        ({"radius": float("nan")}, "radius must be finite and > 0"),
+        ({"steps": 5}, "steps must be ≥ 20,480 for this agent, got 5"),
+        ({"kappa": 1.5}, r"kappa must lie in \[0, 1\], got 1.5"),
+        (
+            {"objective": "radial-overlp"},
+            "got 'radial-overlp'; did you mean 'radial-overlap'",
+        ),
+        ({"objective": "plain"}, "objective must be one of radial-worst-case, radial-likelihood"),
+        ({"tolerance": -1.0}, "tolerance must be finite and > 0"),
+        ({"env": None}, "the agent does not say where it acts"),
+        ({"env": PENDULUM}, "agent must fit the env"),
+        ({"episodes": 0}, "episodes must be a whole number ≥ 1"),
+    ],
+)
+def test_bad_input_is_one_line_and_nothing_is_written(change: dict[str, Any], says: str, tmp_path: Path) -> None:
+    settings = {"radius": 0.1, "steps": 30_000, "env": CARTPOLE} | change
+    with pytest.raises(BadInput, match=says) as caught:
+        robustify(agent_of(CategoricalAgent), out=tmp_path / "run", quiet=True, **settings)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_gaussian_policy_has_no_logits_to_keep_apart() -> None:
+    with pytest.raises(BadInput, match="must be one of radial-worst-case, radial-likelihood, radial-released"):
+        plan(agent_of(GaussianAgent), PENDULUM, 0.1, 100_000, objective="radial-overlap")
+
+
+def same(one: AnyAgent, other: AnyAgent) -> bool:
+    theirs = other.state_dict()
+    return all(torch.equal(tensor, theirs[name]) for name, tensor in one.state_dict().items())
+
+
+@pytest.mark.parametrize("config", [SMALL, SMALL_DQN])
+def test_before_and_after_and_a_folder_to_go_on_from(config: Any, tmp_path: Path) -> None:
+    start = train(config, 0, quiet=True)
+    steps = 20 * 128 if isinstance(config, PPOConfig) else 20 * 100
+    found = robustify(start, 0.05, steps, episodes=2, out=tmp_path / "run", quiet=True)
+    assert found.before.nominal.seed == found.after.nominal.seed
+    assert found.before.attacked.radius == 0.05
+    assert 0 <= found.after.certified.mean <= 1
+    saved = load(tmp_path / "run")
+    assert same(saved, found.agent)
+    assert not same(start, found.agent)
+    assert saved.card.results["robustified_from"].startswith("an agent on classic/CartPole-v1")
+    facts = json.loads((tmp_path / "run" / COMPARISON).read_text())
+    assert facts["steps"] == steps
+    assert facts["after"]["nominal"]["returns"] == list(found.after.nominal.returns)
+    last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
+    assert {"robust/certified", "robust/pace", "robust/radius"} <= last.keys()
+    again = robustify(start, 0.05, steps, episodes=2, out=tmp_path / "run", resume=True, quiet=True)
+    assert same(again.agent, found.agent)
+    assert again.reached == found.reached
+
+
+def test_continuous_actions_are_judged_by_how_far_they_move() -> None:
+    start = train(replace(SMALL, env=PENDULUM), 0, quiet=True)
+    found = robustify(start, 0.05, 20 * 128, episodes=1, quiet=True)
+    facts = found.to_json()
+    assert (facts["attack"], facts["after"]["certified"]["metric"]) == ("mad", "reach")
+    assert facts["objective"] == "RadialLikelihood"
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("name", "radius", "steps"), [("cartpole-dqn", 0.05, 30_000), ("cartpole-ppo", 0.1, 80_000)])
+def test_a_plain_agent_of_cartpole_is_certified_afterwards(name: str, radius: float, steps: int) -> None:
+    start = train(recipe(name).config, 0, quiet=True)
+    found = robustify(start, radius, steps, quiet=True)
+    assert found.after.certified.mean > 0.5
+    assert found.after.nominal.mean > 450
