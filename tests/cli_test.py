@@ -270,14 +270,24 @@ def command(*arguments: str) -> "subprocess.Popen[str]":
 
 def test_several_seeds_are_several_processes() -> None:
     """One that fails makes the whole fail, and the others still run."""
-    (Path("many") / "seed1").mkdir(parents=True)
-    (Path("many") / "seed1" / "config.json").write_text("{}")  # somebody's run
+    Path("many").mkdir()
+    Path("many/seed1").write_text("somebody's file")
     process = command("train", "cartpole-ppo", *TINY, "--seeds", "0-2", "--jobs", "3", "--out", "many")
     _, err = process.communicate(timeout=300)
     assert process.returncode == 1, err
     assert {"seed 0: done", "seed 2: done", "seed 1: ended with code 2"} <= set(err.splitlines())
     assert err.splitlines()[-1] == "radial: 1 of 3 failed: seed 1"
     assert [load(f"many/seed{seed}").card.seed for seed in (0, 2)] == [0, 2]
+
+
+def test_a_run_that_is_there_is_refused_once_for_all_seeds(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("many/seed1").mkdir(parents=True)
+    Path("many/seed1/config.json").write_text("{}")  # somebody's run
+    assert run("train", "cartpole-ppo", *TINY, "--seeds", "0-2", "--out", "many") == 2
+    assert capsys.readouterr().err.splitlines() == [
+        "radial: many/seed1 already holds a run; use --resume to go on or another --out"
+    ]
+    assert [path.name for path in Path("many").iterdir()] == ["seed1"]
 
 
 def test_a_signal_reaches_the_children_and_everything_is_saved() -> None:

@@ -16,7 +16,7 @@ import torch
 
 from radial.agents.actor_critic import ActorCritic
 from radial.agents.card import described
-from radial.agents.registry import check_fit
+from radial.agents.registry import AnyAgent, check_fit
 from radial.algorithms.a3c_learner import A3CLearner, Model
 from radial.algorithms.a3c_player import Player, Report, Rhythm
 from radial.algorithms.a3c_workers import Board, Crew
@@ -252,13 +252,12 @@ def set_up(config: A3CConfig, seed: int, device: torch.device, init: ActorCritic
     check_device(config, device)
     probe = make_env(config.training_env, 1, seed)
     try:
-        shape, actions = check_env(config, probe)
+        shape, actions = check_env(config, probe, init)
     finally:
         probe.close()
     agent = ActorCritic(shape, actions.n, config.hidden)
     agent.initialize(torch.Generator().manual_seed(derived_seed(seed, "weights")))
     if init is not None:
-        check_fit(init, agent)
         agent.load_state_dict(init.state_dict())
     rng = torch.Generator(device).manual_seed(derived_seed(seed, "actions"))
     return Training(config, seed, agent.to(device), rng, probe.engine)
@@ -272,13 +271,15 @@ def check_device(config: A3CConfig, device: torch.device) -> None:
         )
 
 
-def check_env(config: A3CConfig, env: VecEnv) -> tuple[tuple[int, ...], Discrete]:
-    """Refuse an env that cannot be learned here; what its observations and actions are."""
+def check_env(config: A3CConfig, env: VecEnv, init: AnyAgent | None = None) -> tuple[tuple[int, ...], Discrete]:
+    """Refuse an env that cannot be learned here, or not from `init`; what its observations and actions are."""
     shape, actions = env.observation_shape, env.actions
     if not isinstance(actions, Discrete):
         raise BadInput(f"A3C needs an env with discrete actions; those of {config.env.id} are continuous: use PPO")
     with torch.device("meta"):
-        ActorCritic(shape, actions.n, config.hidden)
+        agent = ActorCritic(shape, actions.n, config.hidden)
+    if init is not None:
+        check_fit(init, agent)
     return shape, actions
 
 

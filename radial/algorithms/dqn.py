@@ -16,7 +16,7 @@ from torch import Tensor
 
 from radial.agents.card import described
 from radial.agents.q_agent import QAgent
-from radial.agents.registry import check_fit
+from radial.agents.registry import AnyAgent, check_fit
 from radial.algorithms.config import encode
 from radial.algorithms.files import require
 from radial.algorithms.q_learner import QLearner, Rules, Transitions
@@ -164,7 +164,7 @@ def set_up(
     """
     probe = make_env(config.env, 1, seed)
     try:
-        shape, actions, dtype = check_env(config, probe)
+        shape, actions, dtype = check_env(config, probe, init)
     finally:
         probe.close()
     agents = []
@@ -172,7 +172,6 @@ def set_up(
         agent = QAgent(shape, actions.n, config.hidden)
         agent.initialize(torch.Generator().manual_seed(derived_seed(seed, name)))
         if init is not None:
-            check_fit(init, agent)
             agent.load_state_dict(init.state_dict())
         agents.append(agent.to(device))
     rules = Rules(config.td, config.discount, config.adam_eps, config.max_grad_norm)
@@ -184,13 +183,17 @@ def set_up(
     return agents[-1], learner, replay, torch.Generator(device).manual_seed(derived_seed(seed, "actions"))
 
 
-def check_env(config: DQNConfig, env: VecEnv) -> tuple[tuple[int, ...], Discrete, torch.dtype]:
-    """Refuse a fresh env that cannot be learned here, or not remembered; what its observations and actions are."""
+def check_env(
+    config: DQNConfig, env: VecEnv, init: AnyAgent | None = None
+) -> tuple[tuple[int, ...], Discrete, torch.dtype]:
+    """Refuse a fresh env that cannot be learned here, remembered, or begun from `init`; what it shows and takes."""
     shape, actions, dtype = env.observation_shape, env.actions, env.reset().dtype
     if not isinstance(actions, Discrete):
         raise BadInput(f"DQN needs an env with discrete actions; those of {config.env.id} are continuous: use PPO")
     with torch.device("meta"):
-        QAgent(shape, actions.n, config.hidden)
+        agent = QAgent(shape, actions.n, config.hidden)
+    if init is not None:
+        check_fit(init, agent)
     check_memory(config.replay_capacity, shape, dtype, config.num_envs, config.prioritised)
     return shape, actions, dtype
 

@@ -15,7 +15,7 @@ from radial.agents.agents import GaussianAgent
 from radial.agents.card import described
 from radial.agents.impala_agent import ImpalaAgent
 from radial.agents.normalizer import RewardScale
-from radial.agents.registry import check_fit
+from radial.agents.registry import AnyAgent, check_fit
 from radial.algorithms.config import LATER, encode
 from radial.algorithms.learner import STANDARDIZE, Learner, Limits, Minibatch
 from radial.algorithms.ramp import Guide, some, time_at
@@ -222,14 +222,13 @@ def set_up(
     """A fresh agent for the env, its learner, the reward scale, and the generator of everything random."""
     probe = make_env(config.env, 1, seed)
     try:
-        agent = check_env(config, probe)
+        agent = check_env(config, probe, init)
     finally:
         probe.close()
     agent.initialize(torch.Generator().manual_seed(derived_seed(seed, "weights")))
     if isinstance(agent, GaussianAgent):
         torch.nn.init.constant_(agent.log_std, math.log(config.initial_std))
     if init is not None:
-        check_fit(init, agent)
         agent.load_state_dict(init.state_dict())
         if not isinstance(agent, ImpalaAgent) and not isinstance(init, ImpalaAgent):
             agent.normalizer.clip = init.normalizer.clip
@@ -245,13 +244,15 @@ def set_up(
     return agent, learner, scale, rng
 
 
-def check_env(config: PPOConfig, env: VecEnv) -> PPOAgent:
-    """Refuse an env that cannot be learned with this config; an agent that fits it, untrained."""
+def check_env(config: PPOConfig, env: VecEnv, init: AnyAgent | None = None) -> PPOAgent:
+    """Refuse an env that cannot be learned with this config, or not from `init`; an agent that fits it, untrained."""
     agent = agent_to_train(env.observation_shape, env.actions, config.hidden)
     if isinstance(config.objective, RadialOverlap) and isinstance(env.actions, Continuous):
         raise BadInput(f"objective RadialOverlap needs discrete actions; those of {config.env.id} are continuous")
     if isinstance(agent, ImpalaAgent) and config.attack is not None:
         raise BadInput(f"attack must be none on frames such as those of {config.env.id}, got {config.attack!r}")
+    if init is not None:
+        check_fit(init, agent)
     return agent
 
 

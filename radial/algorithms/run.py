@@ -52,6 +52,17 @@ def derived_seed(seed: int, *parts: int | str) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:4], "big") >> 1
 
 
+def is_run(folder: Path) -> bool:
+    """Whether a run has begun there."""
+    return (folder / CONFIG).exists() or bool(store.checkpoints(folder))
+
+
+def check_free(folder: Path) -> None:
+    """Refuse a folder in which a run has begun."""
+    if is_run(folder):
+        raise BadInput(f"{folder} already holds a run; use --resume to go on or another --out")
+
+
 class Run:
     """A folder readable without us: config.json, metrics.jsonl, TensorBoard events in tb/, checkpoints/.
 
@@ -106,9 +117,9 @@ class Run:
             self._cleanup.callback(os.close, _lock(folder))
         except OSError as error:
             raise BadInput(f"{folder} cannot be a run's folder: {error.strerror}") from None
-        if (folder / CONFIG).exists() or store.checkpoints(folder):
-            if not resume:
-                raise BadInput(f"{folder} already holds a run; use --resume to go on or another --out")
+        if not resume:
+            check_free(folder)
+        if is_run(folder):
             self._resume(folder, config, verify)
         else:
             if resume:

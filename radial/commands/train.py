@@ -60,7 +60,10 @@ def train(
         _train_one(recipe, seed or 0, steps, num_envs, threads, device, folder, resume, init, settings)
         return
     chosen = parse_seeds(seeds)
-    _prepared(recipe, chosen[0], steps, num_envs, device, settings)  # refuse once, not once per process
+    folders = {n: Path("runs") / f"{recipe}-seed{n}" if out is None else out / f"seed{n}" for n in chosen}
+    _prepared(recipe, chosen[0], steps, num_envs, device, init, settings)  # refuse once, not once per process
+    if not resume:
+        _check_free(*folders.values())
     given = [
         *(["--steps", str(steps)] if steps is not None else []),
         *(["--num-envs", str(num_envs)] if num_envs is not None else []),
@@ -69,7 +72,6 @@ def train(
         *(part for setting in settings for part in ("--set", setting)),
         *("--device", device, "--threads", str(threads or 1)),
     ]
-    folders = {n: Path("runs") / f"{recipe}-seed{n}" if out is None else out / f"seed{n}" for n in chosen}
     run_all({f"seed {n}": ["train", recipe, "--seed", str(n), "--out", str(folders[n]), *given] for n in chosen}, jobs)
 
 
@@ -85,7 +87,9 @@ def _train_one(
     from radial.recipes.recipe import RECIPES
     from radial.recipes.zoo import resolve
 
-    config = _prepared(recipe, seed, steps, num_envs, device, settings)
+    config = _prepared(recipe, seed, steps, num_envs, device, init, settings)
+    if not resume:
+        _check_free(out)
     known = RECIPES()[recipe]
     full = known.config.total_steps
     if steps is not None and steps != full:
@@ -99,14 +103,24 @@ def _train_one(
     say(f"the agent is in {out}: radial evaluate {out}")
 
 
+def _check_free(*folders: Path) -> None:
+    """Refuse folders that hold a run, before a word is said about the training."""
+    from radial.algorithms.run import check_free
+
+    for folder in folders:
+        check_free(folder)
+
+
 def _prepared(
-    name: str, seed: int, steps: int | None, num_envs: int | None, device: str, settings: list[str]
+    name: str, seed: int, steps: int | None, num_envs: int | None, device: str, init: str | None, settings: list[str]
 ) -> "Config":
-    """The recipe's config with what the command line changes, known to be trainable here."""
+    """The recipe's config with what the command line changes, known to be trainable here, from `init` if given."""
     from dataclasses import replace
 
+    from radial.agents.checkpoints import load
     from radial.recipes.recipe import recipe, with_settings, with_steps
     from radial.recipes.training import check
+    from radial.recipes.zoo import resolve
 
     config = recipe(name).config
     if steps is not None:
@@ -114,7 +128,7 @@ def _prepared(
     if num_envs is not None:
         config = replace(config, num_envs=num_envs)
     config = with_settings(config, settings)
-    check(config, seed, device)
+    check(config, seed, device, None if init is None else load(resolve(init)))
     return config
 
 

@@ -6,6 +6,7 @@ The loops themselves are in `algorithms`; which config carries which name is in 
 import hashlib
 import math
 import subprocess
+import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,8 +20,11 @@ from radial.algorithms import a3c, dqn, ppo
 from radial.algorithms.config import encode
 from radial.algorithms.ramp import Guide
 from radial.attacks import ATTACKS
-from radial.core.data import Attack, BadInput
+from radial.core.data import Attack, BadInput, VecEnv
 from radial.envs.make import make_env
+from radial.objectives import a3c as of_a3c
+from radial.objectives import dqn as of_dqn
+from radial.objectives import ppo as of_ppo
 from radial.recipes.recipe import nearest
 
 AGENT = "agent"  # the folder of the finished agent in a run's folder
@@ -53,12 +57,13 @@ def train(
     threads  of the simulator; no result depends on it
     recipe   the name the config goes by, for the card
     """
-    check(config, seed, device)
+    start = load(init) if isinstance(init, str | Path) else init
+    check(config, seed, device, start)
     more: dict[str, Any] = {}
     if isinstance(config, ppo.PPOConfig) and config.attack is not None:
         more["attack"] = attack_named(config.attack)
-    if init is not None:
-        more["init"] = load(init) if isinstance(init, str | Path) else init
+    if start is not None:
+        more["init"] = start
     if guide is not None:
         more["guide"] = guide
     folder = None if out is None else Path(out)
@@ -82,10 +87,11 @@ def train(
     return agent
 
 
-def check(config: Config, seed: int, device: str = "cpu") -> None:
-    """Refuse, before anything is written, what could not be trained here."""
+def check(config: Config, seed: int, device: str = "cpu", init: AnyAgent | None = None) -> None:
+    """Refuse, before anything is written, what could not be trained here, or not from `init`."""
     if type(config) not in LOOPS:
         raise BadInput(f"config must be one of {', '.join(kind.__name__ for kind in LOOPS)}, got {type(config)}")
+    _check_objective(config)
     try:
         found = torch.device(device)
     except RuntimeError:
@@ -99,18 +105,42 @@ def check(config: Config, seed: int, device: str = "cpu") -> None:
     try:
         if isinstance(config, a3c.A3CConfig):
             a3c.check_device(config, found)
-            a3c.check_env(config, env)
-            return
-        if isinstance(config, dqn.DQNConfig):
-            dqn.check_env(config, env)
-            return
-        ppo.check_env(config, env)
+            a3c.check_env(config, env, init)
+        elif isinstance(config, dqn.DQNConfig):
+            dqn.check_env(config, env, init)
+        else:
+            ppo.check_env(config, env, init)
+            _check_attack(config)
+        _warn_of_pixels(config, env)
     finally:
         env.close()
+
+
+def _check_objective(config: Config) -> None:
+    """The objectives of the algorithms share names: refuse one that is another algorithm's."""
+    own = {ppo.PPOConfig: of_ppo, dqn.DQNConfig: of_dqn, a3c.A3CConfig: of_a3c}[type(config)]
+    others = {kind for room in (of_ppo, of_dqn, of_a3c) for kind in room.OBJECTIVES.values()}
+    if type(config.objective) in others - set(own.OBJECTIVES.values()):
+        kinds = ", ".join(kind.__name__ for kind in own.OBJECTIVES.values())
+        home = type(config.objective).__module__
+        raise BadInput(
+            f"objective must be one of {kinds} in {own.__name__}, got {type(config.objective).__name__} of {home}"
+        )
+
+
+def _check_attack(config: ppo.PPOConfig) -> None:
+    """Adversarial training: an attack that is ready, a radius that is one."""
     if config.attack is not None:
         attack_named(config.attack)
     for step in (0, config.total_steps):
         _check_coefficients({"attack_radius": config.attack_radius(step)}, step)
+
+
+def _warn_of_pixels(config: Config, env: VecEnv) -> None:
+    """Frames become numbers in [0, 1], so a radius beyond 1 was meant in pixels."""
+    radius = config.objective.coefficients(config.total_steps).get("radius", 0.0)
+    if len(env.observation_shape) > 1 and radius > 1:
+        warnings.warn(f"radius {radius:g} on inputs in [0, 1]: did you mean {radius:g}/255?", UserWarning, stacklevel=4)
 
 
 def _check_coefficients(at: Mapping[str, float], step: int) -> None:

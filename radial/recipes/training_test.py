@@ -7,9 +7,11 @@ import pytest
 
 from radial.agents.actor_critic import ActorCritic
 from radial.agents.checkpoints import load
+from radial.agents.q_agent import QAgent
 from radial.algorithms.a3c import A3CConfig
 from radial.core.data import BadInput, EnvSpec
 from radial.core.schedules import Constant
+from radial.objectives import dqn, ppo
 from radial.objectives.a3c import RadialOverlap
 from radial.recipes.training import check, train
 
@@ -43,3 +45,26 @@ def test_what_cannot_be_trained_is_refused_before_anything_is_written(change: di
     with pytest.raises(BadInput, match=says) as caught:
         check(replace(TINY, **change), 0)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
+
+
+def test_an_unfit_start_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A folder written before the refusal would block the corrected command."""
+    with pytest.raises(BadInput, match="init must be a ActorCritic, got a QAgent"):
+        train(TINY, 0, out=tmp_path / "run", init=QAgent((4,), 2, (8,)), quiet=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("objective", "home"), [(dqn.RadialOverlap(0.1), "dqn"), (ppo.RadialWorstCase(0.1), "ppo"), (dqn.Plain(), "dqn")]
+)
+def test_an_objective_of_another_algorithm_is_refused(objective: object, home: str) -> None:
+    with pytest.raises(BadInput, match=rf"objective must be one of .* in radial.objectives.a3c, got .*\.{home}"):
+        check(replace(TINY, objective=objective), 0)  # type: ignore[arg-type]
+
+
+def test_a_radius_in_pixels_is_doubted() -> None:
+    frames = A3CConfig(
+        EnvSpec("atari", "Pong", {"preset": "radial-a3c"}), RadialOverlap(3.0), total_steps=200, workers=1, num_envs=2
+    )
+    with pytest.warns(UserWarning, match="did you mean 3/255"):
+        check(frames, 0)
