@@ -14,6 +14,7 @@ from radial.agents.actor_critic import ActorCritic
 from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.agents.checkpoints import load, save
 from radial.agents.q_agent import QAgent
+from radial.agents.wrapped import wrap
 from radial.algorithms.a3c import A3CConfig
 from radial.algorithms.dqn import DQNConfig
 from radial.algorithms.ppo import PPOConfig
@@ -44,5 +45,5 @@ __all__ = [
     "Exponential", "GaussianAgent", "Linear", "NoAttack", "PPOConfig", "QAgent", "RandomNoise", "RobustSarsa",
     "Smoothed", "SoundnessError", "Step", "UnsupportedLayer", "Verdict", "__version__", "a3c", "acr", "awc", "best_of",
     "certify_action", "crown", "crown_ibp", "dqn", "evaluate", "gwc", "ibp", "load", "make_env", "mixed",
-    "possible_actions", "ppo", "recipe", "save", "sound", "train",
+    "possible_actions", "ppo", "recipe", "save", "sound", "train", "wrap",
 ]  # fmt: skip

@@ -17,6 +17,7 @@ from torch import Tensor
 from radial.bounds.methods import BoundMethod
 from radial.core.ball import NORMS
 from radial.core.data import Agent, Attack, BadInput, Continuous, Discrete, EnvSpec, VecEnv
+from radial.envs.clipped import as_trained
 from radial.envs.make import make_env, spec_for
 from radial.evaluation import statistics
 from radial.evaluation.audit import Audit, ball_of, ranking, warn_of_pixels
@@ -182,7 +183,7 @@ def evaluate(
         adversary = attack.fit(agent, spec, fit_seed) if isinstance(attack, Fittable) else attack
         rng = torch.Generator().manual_seed(policy_seed) if stochastic else None
         choose = attacked(agent, adversary, radius, p, torch.Generator().manual_seed(attack_seed), rng, audit)
-        played = play(world, choose, episodes, progress=progress)
+        played = play(as_trained(agent, world), choose, episodes, progress=progress)
         return Evaluation(
             agent=name or name_of(agent),
             env=spec.id,

@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import save as encode
 
 from radial.agents.checkpoints import load
+from radial.agents.registry import own
 from radial.attacks import ATTACKS
 from radial.core.data import Attack, BadInput, EnvSpec
 from radial.envs.make import make_env
@@ -118,7 +119,7 @@ class Subject:
     """An agent to be scored, under the name it is reported by; an attack that learns against it learns once."""
 
     def __init__(self, name: str, folder: Path) -> None:
-        self.name, self.agent = name, load(folder)
+        self.name, self.agent = name, own(load(folder), "agent")
         if self.agent.card.env is None:
             raise BadInput(f"{name} does not say where it acts")
         self.card, self.env = self.agent.card, spec_of(self.agent.card.env)

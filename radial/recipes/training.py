@@ -14,8 +14,8 @@ import torch
 
 from radial.agents.agents import agent_for
 from radial.agents.card import Card
-from radial.agents.checkpoints import CARD, load, save
-from radial.agents.registry import AnyAgent
+from radial.agents.checkpoints import CARD, load, read_folder, save
+from radial.agents.registry import AnyAgent, own
 from radial.algorithms import a3c, dqn, ppo
 from radial.algorithms.config import encode
 from radial.attacks import ATTACKS
@@ -56,13 +56,13 @@ def train(
     if isinstance(config, ppo.PPOConfig) and config.attack is not None:
         more["attack"] = attack_named(config.attack)
     if init is not None:
-        more["init"] = load(init) if isinstance(init, str | Path) else init
+        more["init"] = own(load(init), "init") if isinstance(init, str | Path) else init
     folder = None if out is None else Path(out)
     agent = LOOPS[type(config)](
         config, seed, out=folder, resume=resume, device=device, threads=threads, quiet=quiet, **more
     )
     if folder is not None and resume and (folder / AGENT / CARD).is_file():
-        return load(folder / AGENT)  # the run was finished, and what has been found out since is on the card
+        return read_folder(folder / AGENT)  # the run was finished, and what has been found out since is on the card
     origin = {"init": fingerprint(more["init"])} if "init" in more else {}
     if isinstance(config, a3c.A3CConfig):
         origin["resume"] = config.resumes
