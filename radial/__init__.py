@@ -22,6 +22,10 @@ from radial.attacks import ATTACKS
 from radial.attacks.compounding import Compounding
 from radial.attacks.gradient import FGSM, MAD, PGD, Critic, NoAttack, RandomNoise
 from radial.attacks.sarsa import RobustSarsa
+from radial.attacks.transfer import Transfer
+from radial.audits.audit import audit
+from radial.audits.result import AuditResult
+from radial.audits.testing import assert_robust
 from radial.bounds.certify import certify_action
 from radial.bounds.layers import UnsupportedLayer
 from radial.bounds.methods import METHODS, best_of, crown, crown_ibp, ibp, mixed, sound
@@ -40,10 +44,11 @@ from radial.recipes.training import train
 from radial.version import __version__
 
 __all__ = [
-    "ATTACKS", "FGSM", "MAD", "METHODS", "PGD", "RECIPES", "SUITES", "A3CConfig", "ActorCritic", "BadInput", "Ball",
-    "Bounds", "CategoricalAgent", "Compounding", "Constant", "Critic", "DQNConfig", "EnvSpec", "Evaluation",
-    "Exponential", "GaussianAgent", "Linear", "NoAttack", "PPOConfig", "QAgent", "RandomNoise", "RobustSarsa",
-    "Smoothed", "SoundnessError", "Step", "UnsupportedLayer", "Verdict", "__version__", "a3c", "acr", "awc", "best_of",
-    "certify_action", "crown", "crown_ibp", "dqn", "evaluate", "gwc", "ibp", "load", "make_env", "mixed",
-    "possible_actions", "ppo", "recipe", "save", "sound", "train", "wrap",
+    "ATTACKS", "FGSM", "MAD", "METHODS", "PGD", "RECIPES", "SUITES", "A3CConfig", "ActorCritic", "AuditResult",
+    "BadInput", "Ball", "Bounds", "CategoricalAgent", "Compounding", "Constant", "Critic", "DQNConfig", "EnvSpec",
+    "Evaluation", "Exponential", "GaussianAgent", "Linear", "NoAttack", "PPOConfig", "QAgent", "RandomNoise",
+    "RobustSarsa", "Smoothed", "SoundnessError", "Step", "Transfer", "UnsupportedLayer", "Verdict", "__version__",
+    "a3c", "acr", "assert_robust", "audit", "awc", "best_of", "certify_action", "crown", "crown_ibp", "dqn",
+    "evaluate", "gwc", "ibp", "load", "make_env", "mixed", "possible_actions", "ppo", "recipe", "save", "sound",
+    "train", "wrap",
 ]  # fmt: skip

@@ -10,12 +10,14 @@ from rich.console import Console
 from rich.table import Table
 from tyro.extras import SubcommandApp
 
+from radial.commands.audit import audit
 from radial.commands.bench_a3c import bench_a3c
 from radial.commands.bench_dqn import bench_dqn
 from radial.commands.bench_ppo import bench_ppo
 from radial.commands.certify import certify
 from radial.commands.evaluate import evaluate
 from radial.commands.recipes import recipes
+from radial.commands.report import report
 from radial.commands.reproduce import reproduce
 from radial.commands.train import train
 from radial.commands.zoo import list_zoo
@@ -26,9 +28,11 @@ from radial.version import __version__
 app = SubcommandApp()
 bench = SubcommandApp()
 zoo = SubcommandApp()
+app.command(audit)
 app.command(train)
 app.command(evaluate)
 app.command(certify)
+app.command(report)
 app.command(reproduce)
 app.command(recipes)
 app.command(zoo, name="zoo", help="the trained agents that come with the repository")

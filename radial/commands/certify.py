@@ -33,7 +33,7 @@ def certify(
     """Certify an agent that chooses among actions: its greedy or absolute worst case, or its share of certain actions.
 
     Args:
-        agent: a run's folder, the name of an agent in the zoo, or a file of the papers (then --env is needed).
+        agent: a run's folder, a name in the zoo, or a file of the papers, Stable-Baselines3 or CleanRL (with --env).
         env: an environment's id; default: the one the agent was trained in.
         radius: ε in network units, such as 0.075 or 3/255.
         metric: gwc (greedy worst-case reward), acr (action certification rate) or awc (absolute worst-case reward).
