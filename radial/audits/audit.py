@@ -256,7 +256,8 @@ class _Audit:
             self.fitted[f"awc {level.radius}"] = found
             level.awc = None if found is None else found.to_json()
             if found is not None:
-                self.say(str(found))
+                word = "exact" if found.exact else "so far"
+                self.say(f"proven at ε = {level.radius:g}: no return below {found.lower:.1f}, {word}")
 
     def _enclose(self, level: Level) -> None:
         self.clock.run(f"action boxes at {level.radius:g}", lambda: self._boxes(level))

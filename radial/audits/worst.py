@@ -4,7 +4,8 @@ The search itself is `evaluation.worst_case`; here it is given time, and its ans
 """
 
 import math
-import warnings
+import time
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -14,20 +15,21 @@ from radial.audits.clock import Clock
 from radial.audits.result import Bracket, Level
 from radial.core.data import BadInput, Bounds, EnvSpec, VecEnv
 from radial.envs.clipped import as_trained
+from radial.envs.cloning import make_cloneable
+from radial.envs.make import env_seeds
 from radial.evaluation import statistics
+from radial.evaluation.anytime import Proven, prove
 from radial.evaluation.audit import Prover, SoundnessError, ball_of
-from radial.evaluation.episodes import View, play
-from radial.evaluation.worst_case import REWARD_LOW, AbsoluteWorstCase, awc
+from radial.evaluation.episodes import View, play, streams
+from radial.evaluation.possible import adversary_of
+from radial.evaluation.worst_case import REWARD_LOW, limit_of
 
-FIRST = 64  # states per start in the first search, which tells how fast this machine is
-MOST = 200_000
+LEAST = 0.5  # seconds that a start is worth beginning for
 EXACT = 1e-6
 
 
 def cloneable(spec: EnvSpec) -> bool:
     """Whether an env of this spec can be saved and restored, and is deterministic after its reset."""
-    from radial.envs.cloning import make_cloneable
-
     try:
         make_cloneable(spec, 0).close()
     except BadInput:
@@ -35,29 +37,68 @@ def cloneable(spec: EnvSpec) -> bool:
     return True
 
 
+@dataclass(frozen=True)
+class WorstCase:
+    """What is proven from the first states of the first episodes."""
+
+    starts: tuple[Proven, ...]
+
+    @property
+    def lower(self) -> float:
+        """Mean over the starts of what is proven."""
+        return sum(start.lower for start in self.starts) / len(self.starts)
+
+    @property
+    def exact(self) -> bool:
+        """Whether every search was finished."""
+        return all(start.exact for start in self.starts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; what is infinite is null."""
+        starts = [
+            {"lower": _finite(one.lower), "upper": _finite(one.upper), "expanded": one.expanded, "exact": one.exact}
+            for one in self.starts
+        ]
+        return {"lower": _finite(self.lower), "exact": self.exact, "starts": starts}
+
+
 def worst_case(
     agent: Any, spec: EnvSpec, radius: float, bound: str, starts: int, seed: int, clock: Clock, seconds: float
-) -> AbsoluteWorstCase | None:
-    """AWC from the first states of the audit's episodes, with as many states as fit into `seconds`."""
-    found = awc(agent, spec, radius, bound, 1, seed, budget=FIRST, rule="margins")
-    clock.tick()
-    states = max(found.expanded, 1)
-    affordable = seconds / max(found.wall_seconds / states, 1e-6)
-    if found.exact and starts > 1:
-        affordable = max(affordable, states * starts)
-    starts = max(1, min(starts, int(affordable // FIRST)))
-    budget = int(min(max(affordable / starts, FIRST), MOST))
-    if (starts, budget) == (1, FIRST):
-        return found
-    return awc(agent, spec, radius, bound, starts, seed, budget=budget, rule="margins")
+) -> WorstCase:
+    """AWC from the first states of the audit's episodes, anytime: as much as can be proven in `seconds`.
+
+    Each start may take an equal part of what is left; there are fewer starts where a part would be too short.
+    """
+    begun = time.monotonic()
+    adversary = adversary_of(agent, radius, math.inf, bound, "margins")
+    found: list[Proven] = []
+    seeds = env_seeds(streams(seed)[0], starts)
+    for number in range(starts):
+        spent = time.monotonic() - begun
+        if found and spent + max(spent / number, LEAST) > seconds:
+            break
+        end = min(clock.left(), (seconds - spent) / (starts - number)) + time.monotonic()
+        env = make_cloneable(spec, seeds[number])
+        try:
+            low = REWARD_LOW.get((spec.suite, spec.id))
+            limit = limit_of(env, None)
+            found.append(prove(adversary, env, limit, low, late=lambda end=end: time.monotonic() > end))  # type: ignore[misc]
+        finally:
+            env.close()
+        clock.tick()
+    return WorstCase(tuple(found))
 
 
-def bracket(level: Level, found: AbsoluteWorstCase | None) -> Bracket:
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def bracket(level: Level, found: WorstCase | None) -> Bracket:
     """The two sides at one radius; AWC if it proved anything, else the greedy estimate."""
     if found is not None and math.isfinite(found.lower):
         starts = len(found.starts)
         attacked = [statistics.mean(played.returns[:starts]) for played in level.attacks.values()]
-        upper = min([found.upper if found.exact else math.inf, *attacked], default=math.inf)
+        upper = min([found.lower if found.exact else math.inf, *attacked], default=math.inf)
         for played in level.attacks.values():
             for start, reached in zip(found.starts, played.returns, strict=False):
                 if reached < start.lower - EXACT * max(1.0, abs(start.lower)):
@@ -114,5 +155,4 @@ def corner_return(agent: Any, world: VecEnv, radius: float, p: float, prover: Pr
             slope = torch.autograd.grad(q(torch.cat([x.flatten(1), action], 1)).sum(), action)[0]
         return torch.where(slope > 0, box.lower, box.upper)
 
-    with warnings.catch_warnings():
-        return play(as_trained(agent, world), choose, world.num_envs).returns
+    return play(as_trained(agent, world), choose, world.num_envs).returns

@@ -30,15 +30,15 @@ function inspect(root) {
   }
 
   function drawTimeline() {
-    const width = 900, svg = make("svg", { viewBox: "0 0 900 62", role: "img", "aria-label": "timeline of verdicts" }, timeline);
+    const width = 900, svg = make("svg", { viewBox: "0 0 900 48", preserveAspectRatio: "none", style: "height:48px", role: "img", "aria-label": "timeline of verdicts" }, timeline);
     const each = width / all;
     for (let i = 0; i < steps; i++) {
       const [colour, top, height] = MARKS[data.verdicts[i]];
       make("rect", { x: i * each, y: top, width: Math.max(each, 0.8), height: height, fill: colour }, svg);
     }
     make("rect", { x: 0, y: 38, width: calm * each, height: 8, fill: "#0072B2" }, svg);
-    make("text", { x: 0, y: 60 }, svg, "above: under attack, " + steps + " steps; below: undisturbed, " + calm + " steps");
     const line = make("rect", { x: 0, y: 0, width: 3, height: 48, fill: "#000" }, svg);
+    make("p", { class: "caption" }, timeline, "above: under attack, " + steps + " steps; below: undisturbed, " + calm + " steps");
     const legend = make("ul", { class: "legend" }, timeline);
     for (const [colour, , height, word] of Object.values(MARKS)) {
       const count = data.verdicts.filter(v => v === word).length;
@@ -72,13 +72,12 @@ function inspect(root) {
     const table = make("table", {}, make("div", { class: "scroll" }, views));
     const head = make("tr", {}, make("thead", {}, table));
     const units = data.units, unit = units ? "" : " (network units)";
-    for (const text of ["feature", "undisturbed episode", "under attack: true", "shown", "difference" + unit, "of ε"]) make("th", { scope: "col" }, head, text);
+    for (const text of ["feature", "there", "shown", "difference" + unit, "of ε", "undisturbed episode"]) make("th", { scope: "col" }, head, text);
     const body = make("tbody", {}, table), there = data.raw[i], calmly = data.nominal.raw[i];
     data.features.forEach((name, k) => {
       const row = make("tr", {}, body), delta = there ? data.delta[i][k] : null;
       const shift = delta === null ? null : units ? delta * units[k] : delta;
       make("td", {}, row, name);
-      make("td", {}, row, calmly ? show(calmly[k]) : "–");
       make("td", {}, row, there ? show(there[k]) : "–");
       make("td", {}, row, there && units ? show(there[k] + shift) : "–");
       make("td", {}, row, shift === null ? "–" : (shift > 0 ? "+" : "") + show(shift));
@@ -86,6 +85,7 @@ function inspect(root) {
       const meter = make("span", { class: "meter", role: "img", "aria-label": Math.round(share * 100) + " percent of ε" }, cell);
       make("i", { style: "left:" + (share < 0 ? 50 + share * 50 : 50) + "%;width:" + Math.abs(share) * 50 + "%" }, meter);
       make("b", {}, meter);
+      make("td", {}, row, calmly ? show(calmly[k]) : "–");
     });
   }
 
@@ -95,12 +95,14 @@ function inspect(root) {
     if (i >= steps) { make("p", {}, bars, "The attacked episode is over."); return; }
     const ends = [...data.lower[i], ...data.upper[i], ...data.scores[i], ...data.moved[i]].filter(v => v !== null);
     const low = Math.min(...ends), high = Math.max(...ends), span = high - low || 1;
-    const x = value => 190 + (value - low) / span * 480;
-    const count = data.actions.length, svg = make("svg", { viewBox: "0 0 700 " + (count * 34 + 22), role: "img", "aria-label": "bounds of each action" }, bars);
+    const width = Math.max(280, Math.min(bars.clientWidth || 700, 700));  // one unit is one pixel, so text stays readable
+    const x = value => 10 + (value - low) / span * (width - 20);
+    const count = data.actions.length, size = { viewBox: "0 0 " + width + " " + count * 48, style: "max-width:" + width + "px" };
+    const svg = make("svg", { ...size, role: "img", "aria-label": "bounds of each action" }, bars);
     for (let a = 0; a < count; a++) {
-      const y = a * 34 + 14, clean = data.discrete && data.clean_action[i] === a, done = data.discrete && data.action[i] === a;
+      const y = a * 48 + 32, clean = data.discrete && data.clean_action[i] === a, done = data.discrete && data.action[i] === a;
       const word = data.actions[a] + (clean && done ? " ◆● chosen" : clean ? " ◆ wanted" : done ? " ● done" : "");
-      make("text", { x: 4, y: y + 5, "font-weight": done ? "bold" : "normal" }, svg, word);
+      make("text", { x: 4, y: y - 14, "font-weight": done ? "bold" : "normal" }, svg, word);
       if (data.lower[i][a] !== null && data.upper[i][a] !== null) {
         make("rect", { x: x(data.lower[i][a]), y: y - 8, width: Math.max(x(data.upper[i][a]) - x(data.lower[i][a]), 2), height: 16, fill: "#cfe3f1", stroke: "#0072B2" }, svg);
       }
@@ -108,7 +110,7 @@ function inspect(root) {
       make("path", { d: "M" + c + " " + (y - 7) + "l6 7l-6 7l-6 -7z", fill: "#000" }, svg);
       make("circle", { cx: x(data.moved[i][a]), cy: y, r: 5, fill: "#D55E00", stroke: "#fff" }, svg);
     }
-    make("text", { x: 190, y: count * 34 + 16 }, svg, "bar: proven bounds over the ball   ◆ true observation   ● shown observation");
+    make("p", { class: "caption" }, bars, "bar: proven bounds over the ball · ◆ at what is there · ● at what is shown");
   }
 
   function move(i) {

@@ -76,7 +76,7 @@ def _page(several: Sequence[Mapping[str, Any]], traces: Sequence[Mapping[str, An
     if len(several) > 1:
         body.append(comparison(several))
         rows = [[str(facts["agent"]), str(facts["verdict"])] for facts in several]
-        body.append(_table(["agent", "in words"], rows))
+        body.append(f'<div class="words">{_table(["agent", "in words"], rows)}</div>')
     for i, (facts, trace) in enumerate(zip(several, traces, strict=True)):
         body.append(_agent(facts, trace, i, len(several) > 1))
     return (
