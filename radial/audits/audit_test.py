@@ -3,11 +3,13 @@
 import math
 from typing import Any
 
+import gymnasium
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from radial.agents.doors import RunningScale
+from radial.agents.doors import Frames, RunningScale
 from radial.agents.wrapped import wrap
 from radial.audits.audit import audit
 from radial.audits.clock import Clock, OutOfTime
@@ -169,3 +171,35 @@ def test_in_a_test_suite() -> None:
 def test_bad_input(change: dict[str, Any], says: str) -> None:
     with pytest.raises(BadInput, match=says):
         audit(balancer(), **({"env": CARTPOLE, "radius": 0.1} | change))
+
+
+class Blinking(gymnasium.Env[Any, Any]):
+    """Frames that get brighter; every step pays one."""
+
+    observation_space = gymnasium.spaces.Box(0, 255, (1, 12, 12), np.uint8)
+    action_space = gymnasium.spaces.Discrete(2)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed)
+        self.count = 0
+        return np.zeros((1, 12, 12), np.uint8), {}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        self.count += 1
+        return np.full((1, 12, 12), 20 * self.count, np.uint8), 1.0, self.count == 4, False, {}
+
+
+def test_pictures() -> None:
+    if "Blinking-v0" not in gymnasium.registry:
+        gymnasium.register("Blinking-v0", entry_point=Blinking)
+    network = nn.Sequential(nn.Conv2d(1, 2, 4, stride=4), nn.ReLU(), nn.Flatten(), nn.Linear(18, 2)).eval()
+    agent = wrap(network, "q", Frames(1), valid_range=(0.0, 1.0))
+    found = audit(agent, EnvSpec("gymnasium", "Blinking-v0"), episodes=1, budget=None, attacks=["pgd"])
+    assert [level.radius for level in found.levels] == [1 / 255, 3 / 255, 5 / 255]
+    assert found.levels[0].env_units == pytest.approx([1.0])  # one step of 255
+    assert found.left_out["rs"] == "it learns on vectors, not on pictures"
+    assert found.levels[0].bracket.kind == "estimate"  # type: ignore[union-attr]
+    assert any("cannot be cloned" in note for note in found.notes)
+    assert found.trace is not None
+    assert found.trace["frames"][0].startswith("data:image/png;base64,")
+    assert len(found.trace["shown"]) == len(found.trace["amplified"]) == 4

@@ -41,7 +41,7 @@ class Axes:
             value = self.low + (self.high - self.low) * i / 4
             y = self.y(value)
             parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
-            parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.0f}</text>')
+            parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>')
         for each in self.radii:
             parts.append(
                 f'<text x="{self.x(each):.1f}" y="{HEIGHT - 22}" text-anchor="middle">{escape(radius(each))}</text>'

@@ -4,15 +4,20 @@ The assembler and the payloads are those of `hostile_test`. A canary file tells 
 """
 
 import base64
+import builtins
+import importlib
 import json
+import os
 import pickle
 import struct
+import subprocess
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from radial.agents.checkpoints import load
 from radial.agents.importers.hostile_test import (
@@ -199,3 +204,26 @@ def test_hostile_statistics(case: str, tmp_path: Path) -> None:
 def test_statistics_that_say_no_are_not_read(tmp_path: Path) -> None:
     (tmp_path / "vecnormalize.pkl").write_bytes(statistics(norm_obs=FALSE))
     assert not isinstance(check(write(tmp_path / "a.zip", sb3()), tmp_path / "canary"), str)
+
+
+def test_nothing_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Honest files load while all that could run code is broken."""
+    (tmp_path / "vecnormalize.pkl").write_bytes(statistics())
+    hidden = layers("actor", tensor("w0", 4, 2), tensor("w1", 4, 4)) | layers("critic", tensor("w0", 4, 2))
+    paths = [write(tmp_path / "a.zip", sb3())]
+    paths.append(write(tmp_path / "a.cleanrl_model", archive(b"\x80\x02" + dic(**hidden) + b".")))
+    for path in paths:
+        load(path)  # whatever torch imports on first use is imported
+
+    def alarm(*args: object, **kwargs: object) -> object:
+        raise AssertionError("code was run")
+
+    for owner, names in {
+        os: ["system", "popen", "execv"], subprocess: ["Popen", "run"], builtins: ["eval", "exec", "compile"],
+        pickle: ["load", "loads", "Unpickler", "_Unpickler"], importlib: ["import_module"], torch: ["load"],
+    }.items():  # fmt: skip
+        for each in names:
+            monkeypatch.setattr(owner, each, alarm)
+    loaded = [load(path) for path in paths]
+    monkeypatch.undo()
+    assert len(loaded) == 2
