@@ -109,8 +109,6 @@ class _Audit:
             raise BadInput("budget is too small: it ended before the undisturbed episodes did") from None
         finally:
             with_engine.close()
-        if isinstance(agent.actions, Continuous):
-            agent.actions = self.actions  # the same, with the limits only the env knows
         if trace:
             self.clock.reserve(RESERVE * self.clock.spent)
         nominal = Played("none", 0.0, "none", played.returns, played.lengths)
@@ -242,7 +240,8 @@ class _Audit:
             self.result.notes.append("the env cannot be cloned: the lower side of the bracket is an estimate (GWC)")
             return
         if not reward_is_bounded(self.who.spec):
-            self.result.notes.append("no least reward is known: AWC proves something only where its search is complete")
+            self.result.notes.append("the least reward of a step is not known here, so no return can be proven in time")
+            return
         levels = self.result.levels
         for i, level in enumerate(levels):
             share = self.clock.left() * SLICE / (len(levels) - i) if self.clock.end is not None else UNHURRIED

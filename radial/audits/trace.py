@@ -47,7 +47,7 @@ def play_once(agent: Any, spec: EnvSpec, attack: Attack | None, radius: float, p
             obs, first = step.obs, torch.zeros(1, dtype=torch.bool)
             if bool(step.ended[0]):
                 break
-        return {"ended": bool(step.ended[0]), **seen}
+        return {"ended": bool(step.ended[0]), "limits": world.actions, **seen}
     finally:
         world.close()
 
@@ -65,7 +65,7 @@ def record(
         scores = ranking(agent)(x) if discrete else agent.scores(x)
         moved = ranking(agent)(shown) if discrete else agent.scores(shown)
     bounds = _bounds(agent, x, radius, p, prover)
-    verdicts = _choices(agent, x, clean, hit, radius, p, prover) if discrete else _moves(agent, clean, hit, bounds)
+    verdicts = _choices(agent, x, clean, hit, radius, p, prover) if discrete else _moves(clean, hit, bounds)
     picture = x.ndim == 4
     units = units_of(agent, tuple(x.shape[1:]))
     count = agent.actions.n if isinstance(agent.actions, Discrete) else agent.actions.size
@@ -132,9 +132,9 @@ def _choices(
     return verdicts
 
 
-def _moves(agent: Any, clean: Tensor, hit: dict[str, Any], bounds: Bounds) -> list[str]:
+def _moves(clean: Tensor, hit: dict[str, Any], bounds: Bounds) -> list[str]:
     """The same for actions that move: by a tenth of their range or more, in any axis."""
-    actions = agent.actions
+    actions = hit["limits"]
     assert isinstance(actions, Continuous)
     span = torch.ones(actions.size)
     if actions.low is not None and actions.high is not None:

@@ -85,7 +85,8 @@ def worst_case(
             found.append(prove(adversary, env, limit, low, late=lambda end=end: time.monotonic() > end))  # type: ignore[misc]
         finally:
             env.close()
-        clock.tick()
+        if clock.left() <= 0:
+            break
     return WorstCase(tuple(found))
 
 

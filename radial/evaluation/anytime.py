@@ -21,7 +21,7 @@ from radial.evaluation.possible import Adversary
 if TYPE_CHECKING:
     from radial.envs.cloning import Cloneable
 
-BATCH = 64  # states bounded together: hardly dearer than one
+BATCH, PICTURES = 64, 8  # states bounded together: hardly dearer than one
 STATES = 20_000
 
 
@@ -76,9 +76,10 @@ def prove(
     seen: dict[tuple[bytes, int], float] = {}
     queue = [_Open(_floor(0.0, 0, limit, reward_low), next(count), 0.0, 0, None, env.reset())]
     queue[0].state = env.save()
+    size = PICTURES if len(env.observation_shape) > 1 else BATCH
     while queue[0].obs is not None and expanded < states and not late():
         batch: list[_Open] = []
-        while queue and queue[0].obs is not None and len(batch) < min(BATCH, states - expanded):
+        while queue and queue[0].obs is not None and len(batch) < min(size, states - expanded):
             batch.append(heapq.heappop(queue))
         expanded += len(batch)
         order, possible = adversary.options(torch.stack([node.obs for node in batch if node.obs is not None]))
