@@ -12,9 +12,10 @@ verdicts = rr.certify_action(network, ball)
 
 from radial.agents.actor_critic import ActorCritic
 from radial.agents.agents import CategoricalAgent, GaussianAgent
-from radial.agents.checkpoints import load, save
+from radial.agents.checkpoints import save
 from radial.agents.impala_agent import ImpalaAgent
 from radial.agents.q_agent import QAgent
+from radial.agents.wrapped import wrap
 from radial.algorithms.a3c import A3CConfig
 from radial.algorithms.dqn import DQNConfig
 from radial.algorithms.ppo import PPOConfig
@@ -22,6 +23,10 @@ from radial.attacks import ATTACKS
 from radial.attacks.compounding import Compounding
 from radial.attacks.gradient import FGSM, MAD, PGD, Critic, NoAttack, RandomNoise
 from radial.attacks.sarsa import RobustSarsa
+from radial.attacks.transfer import Transfer
+from radial.audits.audit import audit
+from radial.audits.result import AuditResult
+from radial.audits.testing import assert_robust
 from radial.bounds.certify import certify_action
 from radial.bounds.layers import UnsupportedLayer
 from radial.bounds.methods import METHODS, best_of, crown, crown_ibp, ibp, mixed, sound
@@ -36,16 +41,18 @@ from radial.evaluation.possible import possible_actions
 from radial.evaluation.reach import reach
 from radial.evaluation.worst_case import awc
 from radial.objectives import a3c, dqn, ppo
+from radial.recipes.loading import load
 from radial.recipes.recipe import RECIPES, recipe
 from radial.recipes.robustify import Robustified, robustify
 from radial.recipes.training import train
 from radial.version import __version__
 
 __all__ = [
-    "ATTACKS", "FGSM", "MAD", "METHODS", "PGD", "RECIPES", "SUITES", "A3CConfig", "ActorCritic", "BadInput", "Ball",
-    "Bounds", "CategoricalAgent", "Compounding", "Constant", "Critic", "DQNConfig", "EnvSpec", "Evaluation",
-    "Exponential", "GaussianAgent", "ImpalaAgent", "Linear", "NoAttack", "PPOConfig", "QAgent", "RandomNoise",
-    "RobustSarsa", "Robustified", "Smoothed", "SoundnessError", "Step", "UnsupportedLayer", "Verdict", "__version__",
-    "a3c", "acr", "awc", "best_of", "certify_action", "crown", "crown_ibp", "dqn", "evaluate", "gwc", "ibp", "load",
-    "make_env", "mixed", "possible_actions", "ppo", "reach", "recipe", "robustify", "save", "sound", "train",
+    "ATTACKS", "FGSM", "MAD", "METHODS", "PGD", "RECIPES", "SUITES", "A3CConfig", "ActorCritic", "AuditResult",
+    "BadInput", "Ball", "Bounds", "CategoricalAgent", "Compounding", "Constant", "Critic", "DQNConfig", "EnvSpec",
+    "Evaluation", "Exponential", "GaussianAgent", "ImpalaAgent", "Linear", "NoAttack", "PPOConfig", "QAgent",
+    "RandomNoise", "RobustSarsa", "Robustified", "Smoothed", "SoundnessError", "Step", "Transfer", "UnsupportedLayer",
+    "Verdict", "__version__", "a3c", "acr", "assert_robust", "audit", "awc", "best_of", "certify_action", "crown",
+    "crown_ibp", "dqn", "evaluate", "gwc", "ibp", "load", "make_env", "mixed", "possible_actions", "ppo", "reach",
+    "recipe", "robustify", "save", "sound", "train", "wrap",
 ]  # fmt: skip

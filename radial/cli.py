@@ -9,6 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from tyro.extras import SubcommandApp
 
+from radial.commands.audit import audit
 from radial.commands.bench_a3c import bench_a3c
 from radial.commands.bench_dqn import bench_dqn
 from radial.commands.bench_ppo import bench_ppo
@@ -17,6 +18,7 @@ from radial.commands.certify import certify
 from radial.commands.evaluate import evaluate
 from radial.commands.parsing import later, parse
 from radial.commands.recipes import recipes
+from radial.commands.report import report
 from radial.commands.reproduce import reproduce
 from radial.commands.robustify import robustify
 from radial.commands.train import train
@@ -28,7 +30,7 @@ from radial.version import __version__
 app = SubcommandApp()
 bench = SubcommandApp()
 zoo = SubcommandApp()
-for command in (train, robustify, evaluate, certify, reproduce, recipes):
+for command in (audit, train, robustify, evaluate, certify, report, reproduce, recipes):
     app.command(later(command))
 app.command(zoo, name="zoo", help="the trained agents that come with the repository")
 zoo.command(name="list")(later(list_zoo))

@@ -18,6 +18,7 @@ ALLOWED: dict[str, set[str]] = {
     "algorithms": {"core", "losses", "objectives", "agents", "envs"},
     "attacks": {"core", "bounds", "losses", "agents", "envs"},  # attacks/adversary.py also algorithms
     "evaluation": {"core", "bounds", "agents", "envs"},
+    "audits": {"core", "bounds", "agents", "envs", "attacks", "evaluation"},
     "recipes": {"core", "agents", "algorithms", "attacks", "evaluation", "envs", "objectives"},
     "reports": {"core", "recipes"},
     "cluster": set(),

@@ -19,7 +19,7 @@ from safetensors.torch import save as encode
 from radial.agents.card import Card
 from radial.agents.importers import IMPORTERS
 from radial.agents.raw_agent import RawAgent
-from radial.agents.registry import AGENTS, AnyAgent
+from radial.agents.registry import AGENTS, AnyAgent, Loaded
 from radial.agents.weights import blank_agent, fill, read_tensors, strict_json
 from radial.core.data import BadInput, Continuous, EnvSpec
 
@@ -125,8 +125,10 @@ def _sync(folder: Path) -> None:
 # ---------------------------------------------------------------------------------------------------------- loading
 
 
-def load(path: str | Path, env: EnvSpec | None = None) -> AnyAgent:
-    """An agent from its folder, from the run that trained it, or from a file of the papers; its normaliser is frozen.
+def load(path: str | Path, env: EnvSpec | None = None) -> Loaded:
+    """An agent from its folder, from the run that trained it, or from a file of others; its normaliser is frozen.
+
+    Others are the papers (.model), Stable-Baselines3 (.zip) and CleanRL (.cleanrl_model), read as data.
 
     env  where it is to act, if the file does not say or another is wanted
     """
@@ -140,7 +142,7 @@ def load(path: str | Path, env: EnvSpec | None = None) -> AnyAgent:
     return agent
 
 
-def _import(path: Path) -> AnyAgent:
+def _import(path: Path) -> Loaded:
     if path.name in (CARD, WEIGHTS):
         return read_folder(path.parent)
     if path.suffix not in IMPORTERS:

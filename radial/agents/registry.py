@@ -4,6 +4,7 @@ from radial.agents.actor_critic import ActorCritic
 from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.agents.impala_agent import ImpalaAgent
 from radial.agents.q_agent import QAgent
+from radial.agents.wrapped import Wrapped
 from radial.core.data import BadInput
 
 AnyAgent = GaussianAgent | CategoricalAgent | QAgent | ActorCritic | ImpalaAgent
@@ -16,6 +17,14 @@ AGENTS: dict[
     "actor-critic": ActorCritic,
     "impala": ImpalaAgent,
 }
+Loaded = AnyAgent | Wrapped  # what a path may lead to: an agent of ours, or one of others that only acts
+
+
+def own(agent: Loaded, field: str) -> AnyAgent:
+    """An agent of ours, which can be trained and saved."""
+    if isinstance(agent, Wrapped):
+        raise BadInput(f"{field} must be an agent of radial; one of another library can be audited, not trained")
+    return agent
 
 
 def check_fit(init: AnyAgent, agent: AnyAgent) -> None:

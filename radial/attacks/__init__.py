@@ -9,10 +9,11 @@ from collections.abc import Callable
 from radial.attacks.compounding import Compounding
 from radial.attacks.gradient import FGSM, MAD, PGD, Critic, NoAttack, RandomNoise
 from radial.attacks.sarsa import RobustSarsa
+from radial.attacks.transfer import Transfer
 from radial.core.data import Attack
 
 # An attack that must learn first has `fit(agent, env, seed) → Attack` in place of `perturb`; `evaluate` calls it.
-ATTACKS: dict[str, Callable[[], Attack | RobustSarsa | Compounding]] = {
+ATTACKS: dict[str, Callable[[], Attack | RobustSarsa | Compounding | Transfer]] = {
     "none": NoAttack,
     "random": RandomNoise,
     "critic": Critic,
@@ -20,6 +21,7 @@ ATTACKS: dict[str, Callable[[], Attack | RobustSarsa | Compounding]] = {
     "rs": RobustSarsa,
     "rs+mad": lambda: RobustSarsa(mad_ratio=0.5),
     "compounding": Compounding,
+    "transfer": Transfer,
     "pgd": PGD,
     "pgd-procgen": PGD.procgen,
     "pgd-strong": PGD.strong,

@@ -15,6 +15,7 @@ from radial.attacks.compounding import Compounding
 from radial.attacks.gradient import PGD
 from radial.attacks.learning_test import LinearWorld, random_agent
 from radial.attacks.sarsa import RobustSarsa
+from radial.attacks.transfer import Transfer
 from radial.core.ball import NORMS, Ball
 
 RADIUS = 0.3
@@ -46,7 +47,7 @@ def attack(request: pytest.FixtureRequest, agent: Any) -> Any:
     made: Any = PGD(restarts=4) if request.param == "pgd, 4 runs" else ATTACKS[request.param]()
     if isinstance(made, RobustSarsa):
         made = replace(made, iterations=3, samples=128, epochs=2, parts=4, learning_rate=1e-3)
-    elif isinstance(made, Compounding):
+    elif isinstance(made, Compounding | Transfer):
         made = replace(made, samples=400, epochs=5, hidden=16)
     if hasattr(made, "fit"):
         made = made.fit(agent, LinearWorld(4, discrete=not hasattr(agent, "log_std")), 0)

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from radial.agents.networks import mlp
 from radial.agents.normalizer import RewardScale
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
+from radial.envs.clipped import as_trained
 from radial.envs.make import make_env
 
 
@@ -49,7 +50,7 @@ class Rollouts:
 
     def __init__(self, agent: Any, env: VecEnv, rng: torch.Generator, *, stochastic: bool, discount: float) -> None:
         check_fit(agent, env)
-        self.agent, self.env, self.rng = agent, env, rng
+        self.agent, self.env, self.rng = agent, as_trained(agent, env), rng
         self.stochastic = stochastic
         self.scale = RewardScale(env.num_envs, discount)
         self.x = agent.prepare(env.reset())
@@ -98,7 +99,8 @@ def opened(env: EnvSpec | VecEnv, num_envs: int, seed: int) -> Iterator[VecEnv]:
 
 def check_fit(agent: Any, env: VecEnv) -> None:
     """Refuse an agent whose spaces are not the env's."""
-    if (agent.observation_shape, agent.actions) != (env.observation_shape, env.actions):
+    shape = env.observation_shape if agent.observation_shape is None else agent.observation_shape
+    if (shape, agent.actions) != (env.observation_shape, env.actions):
         raise BadInput(
             f"agent must fit the env: it has {agent.observation_shape} → {agent.actions}, "
             f"{env.spec} has {env.observation_shape} → {env.actions}"

@@ -33,7 +33,7 @@ def certify(
     """Certify an agent that chooses among actions: its greedy or absolute worst case, or its share of certain actions.
 
     Args:
-        agent: a run's folder, the name of an agent in the zoo, or a file of the papers (then --env is needed).
+        agent: a run's folder, a name in the zoo, or a file of the papers, Stable-Baselines3 or CleanRL (with --env).
         env: an environment's id, such as CartPole-v1 or fruitbot-test; default: the one the agent was trained in.
         radius: ε in network units, such as 0.075 or 3/255.
         metric: gwc (greedy worst-case reward), acr (action certification rate) or awc (absolute worst-case reward).
@@ -45,16 +45,14 @@ def certify(
         p: of the norm: 1, 2 or inf.
         json: print one JSON object instead of a table.
     """
-    from radial.agents.checkpoints import load
-    from radial.envs.make import spec_for
+    from radial.recipes.loading import load
     from radial.recipes.recipe import nearest, parse_radius
-    from radial.recipes.zoo import resolve
 
     if metric not in METRICS:
         raise BadInput(f"metric must be one of {', '.join(METRICS)}, got {metric!r}{nearest(metric or '', METRICS)}")
     if radius is None:
         raise BadInput("a certificate needs a --radius, such as 0.075 or 3/255")
-    loaded: Any = load(resolve(agent), None if env is None else spec_for(env))
+    loaded: Any = load(agent, env)
     where = loaded.card.env
     if where is None:
         raise BadInput(f"{agent} does not say where it acts: give --env, such as --env CartPole-v1")

@@ -3,10 +3,13 @@
 How it is played is in `evaluation`, how it is attacked in `attacks`.
 """
 
+from pathlib import Path
+from typing import Any
+
 import tyro
 from rich.table import Table
 
-from radial.commands.terminal import print_json, print_table, progress, warnings_said
+from radial.commands.terminal import print_json, print_table, progress, say, warnings_said
 from radial.core.data import BadInput
 
 
@@ -20,46 +23,54 @@ def evaluate(
     stochastic: bool = False,
     num_envs: int | None = None,
     first_finished: bool = False,
+    trace: Path | None = None,
     json: bool = False,
 ) -> None:
     """Play episodes with an agent, attacked or not, and print what it scored.
 
     Args:
-        agent: a run's folder, the name of an agent in the zoo, or a file of the papers (then --env is needed).
+        agent: a run's folder, a name in the zoo, or a file of the papers, Stable-Baselines3 or CleanRL (with --env).
         env: an environment's id, such as Hopper-v4 or fruitbot-test; default: the one the agent was trained in.
-        attack: none, random, critic, mad, rs, rs+mad, compounding, pgd, pgd-procgen, pgd-strong or fgsm.
+        attack: none, random, critic, mad, rs, rs+mad, compounding, transfer, pgd, pgd-procgen, pgd-strong or fgsm.
         radius: ε in network units, such as 0.075 or 3/255; needed with an attack.
         episodes: how many.
         seed: of everything random.
         stochastic: sample the agent's actions instead of taking the best one.
         num_envs: environments that play side by side, at most one per episode; default: 50, in ProcGen 64.
         first_finished: count the episodes that end first, as RADIAL in ProcGen; default: each environment its share.
+        trace: a folder for a page that shows the first episode step by step; needs an attack.
         json: print one JSON object instead of a table.
     """
-    from radial.agents.checkpoints import load
     from radial.attacks import ATTACKS
     from radial.attacks.gradient import MAD
-    from radial.envs.make import spec_for
+    from radial.audits.evaluated import traced
+    from radial.evaluation.episodes import Fittable, spec_of, streams
     from radial.evaluation.episodes import evaluate as play
+    from radial.recipes.loading import load
     from radial.recipes.recipe import nearest, parse_radius
-    from radial.recipes.zoo import resolve
 
     if attack not in ATTACKS:
         raise BadInput(f"attack must be one of {', '.join(ATTACKS)}, got {attack!r}{nearest(attack, ATTACKS)}")
     if radius is None and attack != "none":
         raise BadInput(f"--attack {attack} needs a --radius, such as 0.075 or 3/255")
+    if trace is not None and (attack == "none" or stochastic):
+        raise BadInput("--trace shows an attack on the best action: give --attack, and not --stochastic")
     epsilon = parse_radius(radius or "0")
-    spec = None if env is None else spec_for(env)
-    loaded = load(resolve(agent), spec)
+    loaded = load(agent, env)
     where = loaded.card.env
     if where is None:
         raise BadInput(f"{agent} does not say where it acts: give --env, such as --env Hopper-v4")
+    chosen: Any = MAD(stochastic=True) if attack == "mad" and stochastic else ATTACKS[attack]()
     with progress(episodes, "episodes") as show, warnings_said():
+        if trace is not None and isinstance(chosen, Fittable):
+            chosen = chosen.fit(loaded, spec_of(where), streams(seed)[1])
         result = play(
-            loaded, where, MAD(stochastic=True) if attack == "mad" and stochastic else ATTACKS[attack](), epsilon,
-            episodes, seed,
+            loaded, where, chosen, epsilon, episodes, seed,
             num_envs=num_envs, stochastic=stochastic, first_finished=first_finished, name=agent, progress=show,
         )  # fmt: skip
+        if trace is not None:
+            nominal = play(loaded, where, None, 0.0, episodes, seed, num_envs=num_envs, name=agent)
+            _write_trace(trace, traced(loaded, spec_of(where), nominal, result, attack, chosen))
     facts = result.to_json() | {"attack": attack, "attack_settings": result.attack}
     if json:
         print_json(facts)
@@ -76,3 +87,9 @@ def evaluate(
     ):
         table.add_row(name, value)
     print_table(table)
+
+
+def _write_trace(folder: Path, result: Any) -> None:
+    from radial.reports.page import write_page
+
+    say(f"page: {write_page([result.to_json(trace=True)], folder)}")

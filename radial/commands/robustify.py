@@ -57,19 +57,18 @@ def robustify(
     """
     import torch
 
-    from radial.agents.checkpoints import load
+    from radial.agents.registry import own
     from radial.bench.measure import keep_freed_memory
     from radial.commands.reproduce import watch
     from radial.commands.train import check_number
-    from radial.envs.make import spec_for
+    from radial.recipes.loading import load
     from radial.recipes.recipe import parse_radius
     from radial.recipes.robustify import robustify as make_robust
-    from radial.recipes.zoo import resolve
 
     if radius is None:
         raise BadInput("robustify needs a --radius, such as 0.075 or 1/255")
     check_number("threads", threads, 1)
-    loaded = load(resolve(agent), None if env is None else spec_for(env))
+    loaded = own(load(agent, env), "agent")
     if loaded.card.env is None:
         raise BadInput(f"{agent} does not say where it acts: give --env, such as --env Hopper-v4")
     folder = Path("runs") / f"robust-{Path(agent).stem}-seed{seed}" if out is None else out

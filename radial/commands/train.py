@@ -118,6 +118,7 @@ def _prepared(
     from dataclasses import replace
 
     from radial.agents.checkpoints import load
+    from radial.agents.registry import own
     from radial.recipes.recipe import recipe, with_settings, with_steps
     from radial.recipes.training import check
     from radial.recipes.zoo import resolve
@@ -128,7 +129,7 @@ def _prepared(
     if num_envs is not None:
         config = replace(config, num_envs=num_envs)
     config = with_settings(config, settings)
-    check(config, seed, device, None if init is None else load(resolve(init)))
+    check(config, seed, device, None if init is None else own(load(resolve(init)), "init"))
     return config
 
 

@@ -89,9 +89,14 @@ class Discrete:
 
 @dataclass(frozen=True)
 class Continuous:
-    """Vectors of `size` real numbers, float32 (N, size); what the env does beyond its own limits is its business."""
+    """Vectors of `size` real numbers, float32 (N, size); what the env does beyond its own limits is its business.
+
+    low, high  those limits, where they are known and finite; two spaces of one size are equal whatever they are
+    """
 
     size: int
+    low: tuple[float, ...] | None = field(default=None, compare=False, repr=False)
+    high: tuple[float, ...] | None = field(default=None, compare=False, repr=False)
 
 
 @dataclass(frozen=True, eq=False)

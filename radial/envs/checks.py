@@ -33,7 +33,9 @@ def actions_of(space: gymnasium.Space[object]) -> Discrete | Continuous:
     if isinstance(space, gymnasium.spaces.Discrete) and space.start == 0:
         return Discrete(int(space.n))
     if isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1 and space.dtype in (np.float32, np.float64):
-        return Continuous(space.shape[0])
+        bounded = bool(np.isfinite(space.low).all() and np.isfinite(space.high).all())
+        limits = (tuple(space.low.tolist()), tuple(space.high.tolist())) if bounded else (None, None)
+        return Continuous(space.shape[0], *limits)
     raise BadInput(f"action space must be Discrete from 0 or a Box with one axis of floats, got {space}")
 
 

@@ -5,6 +5,7 @@ How an env is stepped is the backends' business.
 
 import difflib
 import math
+import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -17,6 +18,7 @@ from radial.envs.atari import make_atari
 from radial.envs.atari_frames import GAMES, PRESETS
 from radial.envs.envpool_vec import make_envpool
 from radial.envs.gymnasium_vec import make_gymnasium
+from radial.envs.renamed import successor
 
 Option = bool | int | float | str
 Options = Mapping[str, Option]
@@ -76,8 +78,13 @@ def make_env(
 def spec_for(id: str) -> EnvSpec:
     """The spec of a bare env id: of the first suite that knows it.
 
-    Gym's PongNoFrameskip-v4 is Pong; a split of ProcGen's levels may follow the game, as in fruitbot-test.
+    Gym's PongNoFrameskip-v4 is Pong; a split of ProcGen's levels may follow the game, as in fruitbot-test. An id that
+    Gymnasium has given up becomes the one that took its place, with a warning.
     """
+    now = successor(id)
+    if now is not None:
+        warnings.warn(now.note, UserWarning, stacklevel=2)
+        id = now.id
     if id.endswith(NO_FRAMESKIP) and id.removesuffix(NO_FRAMESKIP) in GAMES:
         return EnvSpec("atari", id.removesuffix(NO_FRAMESKIP))
     game, _, split = id.partition("-")

@@ -17,6 +17,7 @@ from torch import Tensor
 from radial.bounds.methods import BoundMethod
 from radial.core.ball import NORMS
 from radial.core.data import Agent, Attack, BadInput, Continuous, Discrete, EnvSpec, VecEnv
+from radial.envs.clipped import as_trained
 from radial.envs.make import make_env, spec_for
 from radial.evaluation import statistics
 from radial.evaluation.audit import Audit, ball_of, ranking, warn_of_pixels
@@ -184,6 +185,7 @@ def evaluate(
     name        of the agent, for the record
     """
     check_radius(radius, p)
+    _check_attack(attack)
     warn_of_pixels(agent, radius)
     check_whole("episodes", episodes, 1)
     if num_envs is not None:
@@ -199,7 +201,7 @@ def evaluate(
         adversary = attack.fit(agent, spec, fit_seed) if isinstance(attack, Fittable) else attack
         rng = torch.Generator().manual_seed(policy_seed) if stochastic else None
         choose = attacked(agent, adversary, radius, p, torch.Generator().manual_seed(attack_seed), rng, audit)
-        played = play(world, choose, episodes, first_finished=first_finished, progress=progress)
+        played = play(as_trained(agent, world), choose, episodes, first_finished=first_finished, progress=progress)
         return Evaluation(
             agent=name or name_of(agent),
             env=spec.id,
@@ -222,6 +224,13 @@ def evaluate(
     finally:
         if world is not env:
             world.close()
+
+
+def _check_attack(attack: object) -> None:
+    """Refuse what is no attack: a name, or a class in place of one of its objects."""
+    ready = hasattr(attack, "perturb") or hasattr(attack, "fit")
+    if attack is not None and (isinstance(attack, type) or not ready):
+        raise BadInput(f"attack must be None or an attack such as MAD(), got {attack!r}")
 
 
 def attacked(
@@ -277,6 +286,8 @@ def side_by_side(spec: EnvSpec) -> int:
 def spec_of(env: EnvSpec | VecEnv | str) -> EnvSpec:
     """The spec that is evaluated: MuJoCo on Gymnasium's own envs unless a backend is named, Atari by whole games."""
     if not isinstance(env, EnvSpec | str):
+        if not hasattr(env, "spec"):
+            raise BadInput(f"env must be an id such as Hopper-v4, an EnvSpec or a VecEnv, got {env!r}")
         return env.spec  # a VecEnv is what it is
     spec = spec_for(env) if isinstance(env, str) else env
     if spec.suite == "mujoco" and "backend" not in spec.options:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from radial.agents.agents import CategoricalAgent, GaussianAgent
+from radial.attacks import MAD
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, Step
 from radial.evaluation.episodes import Evaluation, View, attacked, evaluate, play, side_by_side, spec_of
@@ -293,3 +294,14 @@ def test_continuous_actions_are_played_as_they_are() -> None:
     assert agent.actions == Continuous(1)
     result = evaluate(agent, EnvSpec("classic", "Pendulum-v1"), episodes=2)
     assert result.lengths == (200, 200)
+
+
+@pytest.mark.parametrize("attack", ["mad", MAD, 3])
+def test_what_is_no_attack_is_refused(attack: object) -> None:
+    with pytest.raises(BadInput, match="attack must be None or an attack"):
+        evaluate(CategoricalAgent((4,), 2, (8,)), "CartPole-v1", attack, 0.1, 1)  # type: ignore[arg-type]
+
+
+def test_what_is_no_env_is_refused() -> None:
+    with pytest.raises(BadInput, match="env must be an id"):
+        evaluate(CategoricalAgent((4,), 2, (8,)), None, episodes=1)  # type: ignore[arg-type]

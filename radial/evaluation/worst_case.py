@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 REWARD_LOW = {
     ("classic", "CartPole-v1"): 1.0,
     ("classic", "Acrobot-v1"): -1.0,
+    ("gymnasium", "MountainCar-v0"): -1.0,
     ("atari", "Freeway"): 0.0,  # it pays for a crossing and for nothing else
 }
 

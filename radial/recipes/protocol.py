@@ -16,6 +16,7 @@ import torch
 from safetensors.torch import save as encode
 
 from radial.agents.checkpoints import load
+from radial.agents.registry import own
 from radial.attacks import ATTACKS
 from radial.core.data import Attack, BadInput, EnvSpec
 from radial.envs.make import make_env
@@ -123,7 +124,7 @@ class Subject:
 
     def __init__(self, name: str, folder: Path, options: Mapping[str, Any] | None = None) -> None:
         """An agent in the env of its card, or in that env with other options."""
-        self.name, self.folder, self.agent = name, folder, load(folder)
+        self.name, self.folder, self.agent = name, folder, own(load(folder), "agent")
         if self.agent.card.env is None:
             raise BadInput(f"{name} does not say where it acts")
         self.card, self.env = self.agent.card, spec_of(self.agent.card.env)

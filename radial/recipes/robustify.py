@@ -17,7 +17,7 @@ from radial.agents.card import described
 from radial.agents.checkpoints import load, save
 from radial.agents.impala_agent import ImpalaAgent
 from radial.agents.q_agent import QAgent
-from radial.agents.registry import AnyAgent
+from radial.agents.registry import AnyAgent, own
 from radial.algorithms.a3c import A3CConfig
 from radial.algorithms.config import decode
 from radial.algorithms.dqn import DQNConfig
@@ -133,7 +133,7 @@ def robustify(
     episodes   of each of the three judgements, before and after
     out        a run's folder, as for `train`; the agent is saved in out/agent and the result in out/comparison.json
     """
-    start = load(agent) if isinstance(agent, str | Path) else agent
+    start = own(load(agent), "agent") if isinstance(agent, str | Path) else agent
     where = spec_for(env) if isinstance(env, str) else env or start.card.env
     if where is None:
         raise BadInput("the agent does not say where it acts: give env, such as Hopper-v4")

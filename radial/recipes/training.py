@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from radial.agents.card import Card
-from radial.agents.checkpoints import CARD, load, save
-from radial.agents.registry import AnyAgent
+from radial.agents.checkpoints import CARD, load, read_folder, save
+from radial.agents.registry import AnyAgent, own
 from radial.algorithms import a3c, dqn, ppo
 from radial.algorithms.config import encode
 from radial.algorithms.ramp import Guide
@@ -57,7 +57,7 @@ def train(
     threads  of the simulator; no result depends on it
     recipe   the name the config goes by, for the card
     """
-    start = load(init) if isinstance(init, str | Path) else init
+    start = own(load(init), "init") if isinstance(init, str | Path) else init
     check(config, seed, device, start)
     more: dict[str, Any] = {}
     if isinstance(config, ppo.PPOConfig) and config.attack is not None:
@@ -71,7 +71,7 @@ def train(
         config, seed, out=folder, resume=resume, device=device, threads=threads, quiet=quiet, **more
     )
     if folder is not None and resume and (folder / AGENT / CARD).is_file():
-        return load(folder / AGENT)  # the run was finished, and what has been found out since is on the card
+        return read_folder(folder / AGENT)  # the run was finished, and what has been found out since is on the card
     origin = {"init": fingerprint(more["init"])} if "init" in more else {}
     if isinstance(config, a3c.A3CConfig):
         origin["resume"] = config.resumes

@@ -3,11 +3,15 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from radial.agents.importers.cleanrl import read_cleanrl
 from radial.agents.importers.papers import read_model
 from radial.agents.importers.procgen import read_procgen
-from radial.agents.registry import AnyAgent
+from radial.agents.importers.sb3 import read_sb3
+from radial.agents.registry import Loaded
 
-IMPORTERS: dict[str, Callable[[Path], AnyAgent]] = {
+IMPORTERS: dict[str, Callable[[Path], Loaded]] = {
     ".model": read_model,  # RADIAL-PPO and SA-PPO on MuJoCo
     ".pt": read_procgen,  # RADIAL's PPO on ProcGen
+    ".zip": read_sb3,  # Stable-Baselines3
+    ".cleanrl_model": read_cleanrl,  # CleanRL
 }

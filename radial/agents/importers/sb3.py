@@ -1,0 +1,214 @@
+"""Reads the zip files of Stable-Baselines3: PPO, A2C and DQN, with MLP or CNN policies. Nothing in them is unpickled.
+
+Weights come from the torch archive inside, the architecture from their shapes and the plain fields of `data`; what is
+pickled there (spaces, schedules, buffers) is never looked at.
+"""
+
+import io
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from radial.agents.card import Card
+from radial.agents.doors import AsFloat, Frames, RunningScale
+from radial.agents.importers.archive import open_zip, read_archive, untrusted
+from radial.agents.importers.parts import ACTIVATIONS, Parts, digest, network, outputs_of
+from radial.agents.importers.restricted import refuse
+from radial.agents.importers.vecnormalize import beside, read_vecnormalize
+from radial.agents.weights import strict_json
+from radial.agents.wrapped import Wrapped, WrappedGaussian, wrap
+from radial.core.data import BadInput
+
+DATA = 64 << 20  # bytes of the JSON
+POLICY = 2 << 30  # bytes of the weights
+RECURRENT = "recurrent policies are not supported: an observation alone does not decide their action"
+OTHERS = {
+    "actor.": "SAC, TD3 and DDPG",
+    "quantile_net.": "QR-DQN",
+    "critic.": "SAC, TD3 and DDPG",
+}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the plain fields of `data` say.
+
+    shape, picture  of one observation, colours first; whether it is divided by 255 on the way in
+    """
+
+    fields: Mapping[str, Any]
+    shape: tuple[int, ...] | None
+    picture: bool
+    shares: bool
+
+    def activation(self, path: Path, default: type[nn.Module]) -> type[nn.Module]:
+        """The one named in `policy_kwargs`, or the library's own for this algorithm."""
+        told = self._kwargs().get("activation_fn")
+        if told is None:
+            return default
+        name = told.rsplit(".", 1)[-1].removesuffix("'>") if isinstance(told, str) else ""
+        if name not in ACTIVATIONS:
+            raise BadInput(f"{path}: activation_fn must be one of {', '.join(ACTIVATIONS)}, got {str(told)[:60]!r}")
+        return ACTIVATIONS[name]
+
+    def _kwargs(self) -> Mapping[str, Any]:
+        told = self.fields.get("policy_kwargs")
+        return told if isinstance(told, dict) else {}
+
+
+def read_sb3(path: Path) -> Wrapped:
+    """The agent of a `.zip`, with the statistics of a `vecnormalize.pkl` that lies beside it."""
+    with untrusted(path), path.open("rb") as file:
+        archive = open_zip(file)
+        members = {member.filename: member for member in archive.infolist()}
+        for name, limit in (("data", DATA), ("policy.pth", POLICY)):
+            if name not in members:
+                refuse(f"it is not one of Stable-Baselines3: it has no member '{name}'")
+            if members[name].file_size > limit:
+                refuse(f"its member '{name}' has more than {limit} bytes")
+        text, weights = archive.read("data"), archive.read("policy.pth")
+    facts = _facts(path, strict_json(path, text))
+    parts = Parts(path, read_archive(path, file=io.BytesIO(weights)))
+    agent = _agent(path, parts, facts)
+    parts.finish()
+    notes = _normalize(path, agent, facts)
+    name = f"{_algorithm(agent, facts)} of Stable-Baselines3"
+    agent.card = Card(
+        env=None, recipe={"name": name, "notes": notes}, seed=_whole(facts, "seed"),
+        steps=_whole(facts, "num_timesteps") or 0, source=f"{path.name} sha256:{digest(path)}",
+    )  # fmt: skip
+    return agent
+
+
+def _facts(path: Path, data: Any) -> Facts:
+    if not isinstance(data, dict):
+        raise BadInput(f"{path}: data must be a JSON object")
+    space = data.get("observation_space")
+    space = space if isinstance(space, dict) else {}
+    kind = str(space.get(":type:", "Box'>"))
+    if not kind.endswith("Box'>"):
+        raise BadInput(f"{path}: observations must come from a Box, got {kind[:60]!r}")
+    shape = space.get("_shape", space.get("shape"))
+    plain = isinstance(shape, list) and 1 <= len(shape) <= 3 and all(type(n) is int and 0 < n < 1 << 20 for n in shape)
+    sizes = tuple(shape) if plain and shape else None
+    picture = sizes is not None and len(sizes) == 3 and space.get("dtype") == "uint8"
+    told = data.get("policy_kwargs")
+    shares = not (isinstance(told, dict) and told.get("normalize_images") is False)
+    return Facts(data, sizes, picture, shares)
+
+
+def _agent(path: Path, parts: Parts, facts: Facts) -> Wrapped:
+    if parts.starts("lstm") or any("lstm" in name or ".rnn" in name for name in parts.tensors):
+        raise BadInput(f"{path}: {RECURRENT}")
+    if any(".extractors." in name for name in parts.tensors):
+        raise BadInput(f"{path}: observations must be one array; policies of several (MultiInputPolicy) are not read")
+    if parts.starts("q_net.q_net."):
+        return _dqn(path, parts, facts)
+    if parts.has("action_net.weight"):
+        return _actor_critic(path, parts, facts)
+    told = next((name for prefix, name in OTHERS.items() if parts.starts(prefix)), "an unknown algorithm")
+    raise BadInput(f"{path}: PPO, A2C and DQN of Stable-Baselines3 are read, this is a policy of {told}")
+
+
+def _dqn(path: Path, parts: Parts, facts: Facts) -> Wrapped:
+    parts.drop("q_net_target.")
+    features, door = _features(path, parts, facts, "q_net.features_extractor")
+    head = parts.mlp("q_net.q_net", facts.activation(path, nn.ReLU), _width(features))[:-1]
+    return _wrapped(path, "q", [*features, *head], [], door, facts)
+
+
+def _actor_critic(path: Path, parts: Parts, facts: Facts) -> Wrapped:
+    activation = facts.activation(path, nn.Tanh)
+    kind = str((facts.fields.get("action_space") or {}).get(":type:", ""))
+    if kind and not kind.endswith((".Discrete'>", ".Box'>")):
+        raise BadInput(f"{path}: actions must be Discrete or a Box, got {kind[:60]!r}")
+    own = parts.starts("pi_features_extractor.")
+    features, door = _features(path, parts, facts, "pi_features_extractor" if own else "features_extractor")
+    judged = features
+    if own and parts.starts("vf_features_extractor."):
+        judged, _ = _features(path, parts, facts, "vf_features_extractor")
+    parts.drop("features_extractor.", "pi_features_extractor.", "vf_features_extractor.")
+    shared = parts.mlp("mlp_extractor.shared_net", activation, _width(features))
+    start = _width(shared) or _width(features)
+    policy = parts.mlp("mlp_extractor.policy_net", activation, start)
+    value = parts.mlp("mlp_extractor.value_net", activation, start)
+    actor = [*features, *shared, *policy, parts.linear("action_net", _width(policy) or start)]
+    critic = [*judged, *shared, *value, parts.linear("value_net", _width(value) or start)]
+    if not parts.has("log_std"):
+        return _wrapped(path, "categorical", actor, critic, door, facts)
+    agent = _wrapped(path, "gaussian", actor, critic, door, facts)
+    log_std = parts.take("log_std")
+    assert isinstance(agent, WrappedGaussian)
+    agent.log_std = log_std if log_std.shape == (agent.actions.size,) else None  # two axes: the spread depends on s
+    agent.clips_actions = True  # its `predict` cuts them to the box
+    return agent
+
+
+def _features(path: Path, parts: Parts, facts: Facts, name: str) -> tuple[list[nn.Module], nn.Module]:
+    """The layers in front of the MLP, and the door in front of them."""
+    if parts.starts(f"{name}.cnn."):
+        layers, channels = parts.nature(f"{name}.cnn")
+        return [*layers, parts.linear(f"{name}.linear.0"), nn.ReLU()], Frames(channels, facts.shares)
+    if facts.picture:
+        assert facts.shape is not None
+        return [nn.Flatten()], Frames(facts.shape[0], facts.shares)
+    return ([nn.Flatten()] if facts.shape is not None and len(facts.shape) > 1 else []), AsFloat()
+
+
+def _wrapped(
+    path: Path, kind: Any, actor: list[nn.Module], critic: list[nn.Module], door: nn.Module, facts: Facts
+) -> Wrapped:
+    body, judge = network(actor), network(critic) if critic else None
+    pictures = isinstance(door, Frames)
+    first = next(layer for layer in body if isinstance(layer, nn.Linear | nn.Conv2d))
+    shape = None if pictures else facts.shape
+    if isinstance(first, nn.Linear):
+        shape = shape or (None if pictures else (first.in_features,))
+        if facts.shape is not None and math.prod(facts.shape) != first.in_features:
+            raise BadInput(f"{path}: the first layer takes {first.in_features} numbers, observations {facts.shape}")
+    return wrap(
+        body, kind, door, actions=outputs_of(body), observation_shape=shape, critic=judge,
+        valid_range=(0.0, 1.0 if facts.shares else 255.0) if pictures else None,
+    )  # fmt: skip
+
+
+def _normalize(path: Path, agent: Wrapped, facts: Facts) -> list[str]:
+    """Put the statistics that lie beside the file in front of the network; notes on what was done."""
+    stats = beside(path)
+    if stats is None:
+        if facts.fields.get("_last_original_obs") is not None and "n_steps" in facts.fields:
+            note = (
+                f"{path.name} was trained with VecNormalize, whose statistics are missing: save vecnormalize.pkl here"
+            )
+            warnings.warn(note, UserWarning, stacklevel=4)
+            return [note]
+        return []
+    scale: RunningScale | None = read_vecnormalize(stats)
+    if scale is None:
+        return []
+    if agent.observation_shape is None or scale.mean.shape != agent.observation_shape:
+        raise BadInput(f"{stats} must fit the agent: its statistics have shape {tuple(scale.mean.shape)}")
+    agent.door = scale
+    return [f"observations are normalised by {stats.name}"]
+
+
+def _width(layers: list[nn.Module]) -> int | None:
+    """How many numbers the last linear layer gives; None: there is none."""
+    linear = [layer for layer in layers if isinstance(layer, nn.Linear)]
+    return linear[-1].out_features if linear else None
+
+
+def _algorithm(agent: Wrapped, facts: Facts) -> str:
+    if not hasattr(agent, "critic") or agent.critic is None:
+        return "DQN"
+    return "PPO" if "n_epochs" in facts.fields else "A2C"
+
+
+def _whole(facts: Facts, name: str) -> int | None:
+    value = facts.fields.get(name)
+    return value if type(value) is int and 0 <= value < 1 << 63 else None

@@ -1,0 +1,183 @@
+"""Files of Stable-Baselines3: our outputs are its outputs, for every algorithm, policy and space that is read."""
+
+import functools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from radial.agents.checkpoints import load
+from radial.agents.doors import RunningScale
+from radial.agents.wrapped import WrappedCategorical, WrappedGaussian, WrappedQ
+from radial.core.data import BadInput, Continuous, Discrete
+
+sb3 = pytest.importorskip("stable_baselines3", reason="compares with Stable-Baselines3, which is not installed")
+MODELS = Path("/work/shared/models/sb3")
+
+
+class Blank(gymnasium.Env[Any, Any]):
+    """An env that never moves: only its spaces matter."""
+
+    def __init__(self, observation: gymnasium.Space[Any], action: gymnasium.Space[Any]) -> None:
+        self.observation_space, self.action_space = observation, action
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return np.zeros(self.observation_space.shape, self.observation_space.dtype), {}  # type: ignore[arg-type]
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        return self.reset()[0], 0.0, False, False, {}
+
+
+VECTOR = gymnasium.spaces.Box(-5, 5, (3,))
+MATRIX = gymnasium.spaces.Box(-5, 5, (2, 3))
+PICTURE = gymnasium.spaces.Box(0, 255, (4, 36, 36), np.uint8)
+COLOURS_LAST = gymnasium.spaces.Box(0, 255, (36, 36, 3), np.uint8)
+CHOICE, TORQUES = gymnasium.spaces.Discrete(3), gymnasium.spaces.Box(-2, 2, (2,))
+SMALL = {"n_steps": 8, "device": "cpu"}
+REPLAY = {"buffer_size": 10, "device": "cpu"}
+RELU = {"activation_fn": nn.ReLU, "net_arch": {"pi": [8], "vf": [16, 5]}}
+
+CASES: dict[str, tuple[str, str, Any, Any, dict[str, Any]]] = {
+    "ppo": ("PPO", "MlpPolicy", VECTOR, CHOICE, SMALL),
+    "ppo, relu": ("PPO", "MlpPolicy", VECTOR, CHOICE, {**SMALL, "policy_kwargs": RELU}),
+    "ppo, no hidden layer": ("PPO", "MlpPolicy", VECTOR, CHOICE, {**SMALL, "policy_kwargs": {"net_arch": []}}),
+    "ppo, continuous": ("PPO", "MlpPolicy", VECTOR, TORQUES, SMALL),
+    "ppo, gSDE": ("PPO", "MlpPolicy", VECTOR, TORQUES, {**SMALL, "use_sde": True}),
+    "ppo, matrix": ("PPO", "MlpPolicy", MATRIX, CHOICE, SMALL),
+    "ppo, frames": ("PPO", "CnnPolicy", PICTURE, CHOICE, SMALL),
+    "ppo, frames, colours last": ("PPO", "CnnPolicy", COLOURS_LAST, TORQUES, SMALL),
+    "ppo, two extractors": (
+        "PPO", "CnnPolicy", PICTURE, CHOICE, {**SMALL, "policy_kwargs": {"share_features_extractor": False}}
+    ),
+    "a2c": ("A2C", "MlpPolicy", VECTOR, CHOICE, SMALL),
+    "a2c, continuous": ("A2C", "MlpPolicy", VECTOR, TORQUES, SMALL),
+    "dqn": ("DQN", "MlpPolicy", VECTOR, CHOICE, {**REPLAY, "policy_kwargs": {"net_arch": [8, 9, 10]}}),
+    "dqn, frames": ("DQN", "CnnPolicy", PICTURE, CHOICE, REPLAY),
+}  # fmt: skip
+
+
+def observations(space: Any) -> Any:
+    space.seed(0)
+    return np.stack([space.sample() for _ in range(16)])
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_outputs_are_those_of_stable_baselines3(case: str, tmp_path: Path) -> None:
+    algorithm, policy, observation, action, settings = CASES[case]
+    settings = {"batch_size": 8, **settings} if algorithm == "PPO" else settings
+    model = getattr(sb3, algorithm)(policy, Blank(observation, action), seed=0, **settings)
+    model.save(tmp_path / "agent.zip")
+    agent, obs = load(tmp_path / "agent.zip"), observations(observation)
+    x = agent.prepare(torch.from_numpy(obs))
+    with torch.no_grad():
+        ours, act = agent.scores(x), agent.act(x)
+        first = obs if observation is not COLOURS_LAST else obs.transpose(0, 3, 1, 2)
+        if algorithm == "DQN":
+            theirs = model.q_net(torch.from_numpy(first))
+        elif isinstance(action, gymnasium.spaces.Discrete):
+            theirs = model.policy.get_distribution(torch.from_numpy(first)).distribution.logits
+            ours = ours.log_softmax(-1)
+        else:
+            theirs = model.policy.get_distribution(torch.from_numpy(first)).distribution.mean
+            act = act.clamp(-2, 2)  # what `as_trained` does
+        if algorithm != "DQN":
+            assert agent.value is not None
+            torch.testing.assert_close(
+                agent.value(x), model.policy.predict_values(torch.from_numpy(first)).flatten(), atol=1e-6, rtol=1e-6
+            )
+    torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(act, torch.from_numpy(model.predict(obs, deterministic=True)[0]), atol=1e-6, rtol=1e-6)
+    assert agent.card.recipe["name"] == f"{algorithm} of Stable-Baselines3"
+    assert agent.actions == (Discrete(3) if action is CHOICE else Continuous(2))
+
+
+def saved(tmp_path: Path, **changes: Any) -> Any:
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    env = VecNormalize(DummyVecEnv([functools.partial(gymnasium.make, "Pendulum-v1")]), **changes)
+    model = sb3.PPO("MlpPolicy", env, n_steps=16, batch_size=16, seed=0, device="cpu")
+    model.learn(32)
+    model.save(tmp_path / "agent.zip")
+    return model, env
+
+
+@pytest.mark.parametrize("name", ["vecnormalize.pkl", "agent_vecnormalize.pkl"])
+def test_statistics_that_lie_beside(name: str, tmp_path: Path) -> None:
+    model, env = saved(tmp_path, clip_obs=2.0)
+    env.save(tmp_path / name)
+    agent, obs = load(tmp_path / "agent.zip"), 3 * np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    assert isinstance(agent.door, RunningScale)
+    x = agent.prepare(torch.from_numpy(obs))
+    np.testing.assert_allclose(x.numpy(), env.normalize_obs(obs), atol=1e-6)
+    theirs = model.policy.get_distribution(torch.from_numpy(env.normalize_obs(obs)).float()).distribution.mean
+    torch.testing.assert_close(agent.scores(x), theirs, atol=1e-6, rtol=1e-6)
+    assert agent.card.recipe["notes"] == [f"observations are normalised by {name}"]
+
+
+def test_statistics_of_rewards_alone_change_nothing(tmp_path: Path) -> None:
+    _, env = saved(tmp_path, norm_obs=False)
+    env.save(tmp_path / "vecnormalize.pkl")
+    assert not isinstance(load(tmp_path / "agent.zip").door, RunningScale)  # type: ignore[union-attr]
+
+
+def test_missing_statistics_are_missed(tmp_path: Path) -> None:
+    saved(tmp_path)
+    with pytest.warns(UserWarning, match=r"trained with VecNormalize, whose statistics are missing"):
+        load(tmp_path / "agent.zip")
+
+
+def test_statistics_of_another_env_do_not_fit(tmp_path: Path) -> None:
+    _, env = saved(tmp_path)
+    env.save(tmp_path / "vecnormalize.pkl")
+    sb3.PPO("MlpPolicy", Blank(MATRIX, CHOICE), n_steps=8, batch_size=8).save(tmp_path / "agent.zip")
+    with pytest.raises(BadInput, match=r"vecnormalize.pkl must fit the agent"):
+        load(tmp_path / "agent.zip")
+
+
+def silu() -> Any:
+    return sb3.PPO(
+        "MlpPolicy", Blank(VECTOR, CHOICE), n_steps=8, batch_size=8, policy_kwargs={"activation_fn": nn.SiLU}
+    )
+
+
+UNREAD: dict[str, tuple[Callable[[], Any], str]] = {
+    "activation": (silu, "activation_fn must be one of ReLU, Tanh"),
+    "several choices": (
+        lambda: sb3.PPO("MlpPolicy", Blank(VECTOR, gymnasium.spaces.MultiDiscrete([2, 3])), n_steps=8, batch_size=8),
+        "actions must be Discrete or a Box",
+    ),
+    "another algorithm": (
+        lambda: sb3.SAC("MlpPolicy", Blank(VECTOR, TORQUES), buffer_size=10),
+        "PPO, A2C and DQN of Stable-Baselines3 are read, this is a policy of SAC, TD3 and DDPG",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNREAD)
+def test_what_is_not_read_is_one_line(case: str, tmp_path: Path) -> None:
+    make, says = UNREAD[case]
+    make().save(tmp_path / "agent.zip")
+    with pytest.raises(BadInput, match=says):
+        load(tmp_path / "agent.zip")
+
+
+RELEASED = {
+    "dqn-CartPole-v1/CartPole-v1.zip": WrappedQ,
+    "ppo-CartPole-v1/CartPole-v1.zip": WrappedCategorical,
+    "ppo-Hopper-v3/Hopper-v3.zip": WrappedGaussian,
+}
+
+
+@pytest.mark.parametrize("name", RELEASED)
+def test_released_agents(name: str) -> None:
+    if not (MODELS / name).is_file():
+        pytest.skip(f"{MODELS / name} is not here")
+    agent = load(MODELS / name)
+    assert type(agent) is RELEASED[name]
+    assert agent.observation_shape == ((11,) if "Hopper" in name else (4,))
+    assert isinstance(agent.door, RunningScale) == ("Hopper" in name)  # type: ignore[union-attr]

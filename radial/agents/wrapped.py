@@ -1,0 +1,152 @@
+"""Agents around networks of other people: `wrap`, and the three kinds it makes.
+
+How such a network is read from a file is in `importers`; these agents are evaluated and never trained or saved.
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from radial.agents.agents import SoftmaxPolicy
+from radial.agents.card import Card
+from radial.agents.doors import AsFloat
+from radial.core.data import BadInput, Continuous, Discrete
+
+Kind = Literal["q", "categorical", "gaussian"]
+Prepare = Callable[[Tensor], Tensor]
+
+
+class _Wrapped(nn.Module):
+    """What the three kinds share: the network, a door for units, what is known of the spaces, a card.
+
+    value         the critic's estimate, (B, *obs) → (B,), or None where there is no critic
+    valid_range   what an observation can be at all, in network units; None: anything
+    clips_actions  actions were cut to the env's box in training
+    """
+
+    value: Callable[[Tensor], Tensor] | None
+
+    def __init__(
+        self,
+        network: nn.Module,
+        prepare: Prepare | None = None,
+        *,
+        observation_shape: tuple[int, ...] | None = None,
+        critic: nn.Module | None = None,
+        valid_range: tuple[float, float] | None = None,
+    ) -> None:
+        super().__init__()
+        self.network, self.critic = network, critic
+        self.door: Prepare = AsFloat() if prepare is None else prepare
+        self.observation_shape, self.valid_range = observation_shape, valid_range
+        self.clips_actions = False
+        self.card = Card(env=None)
+        if critic is not None:
+            self.value = self._value
+
+    def prepare(self, obs: Tensor) -> Tensor:
+        """What the env gives (B, *obs) → what the network takes, float32."""
+        if self.observation_shape is not None and obs.shape[1:] != self.observation_shape:
+            shape = ", ".join(str(size) for size in self.observation_shape)
+            raise BadInput(f"obs must have shape (B, {shape}), got {tuple(obs.shape)}")
+        return self.door(obs)
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Q-values, logits or action means, (B, A)."""
+        return self.network(x)
+
+    def _value(self, x: Tensor) -> Tensor:
+        assert self.critic is not None
+        return self.critic(x).flatten(1)[:, 0]
+
+
+class WrappedQ(_Wrapped):
+    """The greedy policy of a network of action values."""
+
+    actions: Discrete
+
+    def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
+        """The best action, (B,) int64; a greedy policy has nothing to sample."""
+        return self.scores(x).argmax(-1)
+
+    def _largest(self, x: Tensor) -> Tensor:
+        return self.scores(x).amax(-1)
+
+
+class WrappedCategorical(_Wrapped, SoftmaxPolicy):
+    """A softmax over a network's logits."""
+
+    actions: Discrete
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Logits, (B, A)."""
+        return self.network(x)
+
+
+class WrappedGaussian(_Wrapped):
+    """A network of action means; `log_std` (D,) is None where the file or the caller does not say."""
+
+    actions: Continuous
+    log_std: Tensor | None = None
+
+    def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
+        """The mean action (B, D), or with `rng` a sample."""
+        mean = self.scores(x)
+        if rng is None:
+            return mean
+        if self.log_std is None:
+            raise BadInput("stochastic must be False: the spread of this policy's actions is not known")
+        return mean + self.log_std.exp() * torch.randn(mean.shape, generator=rng, device=rng.device)
+
+
+Wrapped = WrappedQ | WrappedCategorical | WrappedGaussian
+KINDS: dict[str, type[WrappedQ] | type[WrappedCategorical] | type[WrappedGaussian]] = {
+    "q": WrappedQ,
+    "categorical": WrappedCategorical,
+    "gaussian": WrappedGaussian,
+}
+
+
+def wrap(
+    module: nn.Module,
+    kind: Kind,
+    prepare: Prepare | None = None,
+    *,
+    actions: int | None = None,
+    observation_shape: tuple[int, ...] | None = None,
+    critic: nn.Module | None = None,
+    valid_range: tuple[float, float] | None = None,
+    log_std: Tensor | None = None,
+    clips_actions: bool = False,
+) -> Wrapped:
+    """An agent around any network (B, *obs) → (B, A) that torch.fx can trace, in eval mode.
+
+    kind         "q": the largest output is the action; "categorical": outputs are logits; "gaussian": outputs are means
+    prepare      what the env gives (B, *obs) → what the network takes, float32; default: only the conversion
+    actions      how many outputs; default: those of the last linear layer
+    critic       (B, *obs) → (B, 1), if there is one: some attacks ask it
+    valid_range  what an observation can be at all after `prepare`, such as (0, 1) for pictures
+    """
+    if kind not in KINDS:
+        raise BadInput(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    if not isinstance(module, nn.Module):
+        raise BadInput(f"module must be a torch.nn.Module, got {type(module).__name__}")
+    count = _outputs(module) if actions is None else actions
+    agent = KINDS[kind](module, prepare, observation_shape=observation_shape, critic=critic, valid_range=valid_range)
+    if isinstance(agent, WrappedGaussian):
+        agent.actions, agent.log_std = Continuous(count), log_std
+    else:
+        agent.actions = Discrete(count)
+    if isinstance(agent, WrappedQ) and critic is None:
+        agent.value = agent._largest
+    agent.clips_actions = clips_actions
+    return agent
+
+
+def _outputs(module: nn.Module) -> int:
+    layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+    if not layers:
+        raise BadInput("actions must be given: the module has no linear layer to tell how many outputs there are")
+    return layers[-1].out_features

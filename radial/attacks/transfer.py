@@ -1,0 +1,91 @@
+"""The transfer attack: learn to imitate the agent, then attack the copy ("snooping", Inkawhich et al. 2020).
+
+It never asks for the agent's gradients, so it still works where those mislead; that is what it is for.
+"""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from radial.attacks.gradient import PGD, Memoryless
+from radial.attacks.learning import Rollouts, check_counts, check_weights, fresh_mlp, minibatches, opened, size_of
+from radial.core.ball import Ball
+from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
+
+
+@dataclass(frozen=True, eq=False)
+class Copy:
+    """An imitation, as far as PGD needs an agent."""
+
+    network: nn.Module
+    actions: Discrete | Continuous
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Logits or means, (B, A)."""
+        return self.network(x)
+
+
+@dataclass(frozen=True, eq=False)
+class TransferAttack(Memoryless):
+    """PGD with restarts against the copy."""
+
+    copy: Copy = field(repr=False)
+    pgd: PGD
+    agreement: float  # share of choices the copy gets right; for means, share of their variance explained
+
+    def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
+        """The worst point for the copy, (B, *obs)."""
+        return self.pgd.perturb(self.copy, ball, rng)
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """Fits a tanh MLP to what the agent does: cross-entropy of its choices, or squared error of its means."""
+
+    samples: int = 8192
+    epochs: int = 40
+    batch: int = 256
+    learning_rate: float = 1e-3
+    hidden: int = 64
+    num_envs: int = 16
+
+    def __post_init__(self) -> None:
+        check_counts(epochs=self.epochs, batch=self.batch, hidden=self.hidden, num_envs=self.num_envs)
+        check_weights(learning_rate=self.learning_rate)
+        if self.samples < 100:
+            raise BadInput(f"samples must be ≥ 100, got {self.samples}")
+
+    def fit(self, agent: Any, env: EnvSpec | VecEnv, seed: int) -> TransferAttack:
+        """Play, learn, return the attack. A VecEnv must be fresh, is used up, and stays open."""
+        rng = torch.Generator().manual_seed(seed)
+        with opened(env, self.num_envs, seed) as made:
+            x = Rollouts(agent, made, rng, stochastic=False, discount=1.0).collect(self.samples).x
+            network = fresh_mlp([x.shape[1], self.hidden, self.hidden, size_of(made.actions)], rng)
+        x = x + 0.1 * x.std(0) * torch.randn(x.shape, generator=rng)  # around the path, where the attack will look
+        with torch.no_grad():
+            target = agent.scores(x)
+        optimizer = torch.optim.Adam(network.parameters(), lr=self.learning_rate)
+        for _ in range(self.epochs):
+            for rows in minibatches(len(x), max(1, len(x) // self.batch), rng):
+                loss = self.loss(agent.actions, network(x[rows]), target[rows])
+                optimizer.zero_grad()
+                loss.backward()
+                optimizer.step()
+        copy = Copy(network.requires_grad_(False), agent.actions)
+        return TransferAttack(copy, PGD.strong(), round(agreement(agent.actions, network(x), target), 4))
+
+    def loss(self, actions: Discrete | Continuous, found: Tensor, target: Tensor) -> Tensor:
+        """How far the copy is off, ()."""
+        if isinstance(actions, Discrete):
+            return F.cross_entropy(found, target.argmax(-1))
+        return F.mse_loss(found, target)
+
+
+def agreement(actions: Discrete | Continuous, found: Tensor, target: Tensor) -> float:
+    """The share of choices that agree, or of the variance of means that is explained."""
+    if isinstance(actions, Discrete):
+        return float((found.argmax(-1) == target.argmax(-1)).double().mean())
+    return float(1 - F.mse_loss(found, target) / target.var(0, correction=0).mean().clamp(min=1e-12))

@@ -1,0 +1,346 @@
+"""`audit`: every attack that applies, every certificate that applies, in the order in which they matter most.
+
+What a short budget leaves out is listed; nothing is silently weaker than it says.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from radial.attacks import ATTACKS
+from radial.audits import visited as states
+from radial.audits.clock import Clock, OutOfTime, Until
+from radial.audits.require import requirement
+from radial.audits.result import AuditResult, Level, Played
+from radial.audits.subject import Subject, subject
+from radial.audits.suite import LEARNED, applicable, masking
+from radial.audits.trace import record
+from radial.audits.units import feature_names, ladder, units_of
+from radial.audits.verdict import headline
+from radial.audits.worst import box_facts, bracket, cloneable, corner_return, reward_is_bounded, worst_case
+from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
+from radial.envs.make import make_env
+from radial.evaluation import statistics
+from radial.evaluation.audit import Prover
+from radial.evaluation.certificates import gwc
+from radial.evaluation.episodes import Fittable, check_radius, check_spaces, check_whole, evaluate, streams
+
+Say = Callable[[str], None]
+STATES = 20_000  # visited states that are bounded; of pictures
+PICTURES = 64
+SLICE = 0.3  # of the remaining budget, for the absolute worst case
+RESERVE = 3.0  # times what the undisturbed episodes took, for recording one at the end
+UNHURRIED = 120.0  # seconds for it at each radius where there is no budget
+
+
+def audit(
+    agent: Any,
+    env: EnvSpec | str | None = None,
+    radius: float | Sequence[float] | None = None,
+    *,
+    episodes: int = 20,
+    budget: float | None = 10.0,
+    seed: int = 0,
+    p: float = math.inf,
+    bound: str | None = None,
+    attacks: Sequence[str] | None = None,
+    require: Sequence[str] = (),
+    trace: bool = True,
+    name: str | None = None,
+    progress: Say | None = None,
+) -> AuditResult:
+    """How robust is this agent? Its return undisturbed, under every attack, and what is proven, at each radius.
+
+    agent    an agent, or the path of one: ours, the papers', Stable-Baselines3's or CleanRL's
+    env      an id or a spec; default: what the agent's card or the name of its file says
+    radius   one or several, in network units; default: a ladder that suits the kind of observation
+    budget   minutes; None: as long as it takes. What there was no time for is listed in `cuts`
+    bound    ibp, crown-ibp, crown or best; default: crown, and crown-ibp for convolutional networks
+    attacks  names in `ATTACKS`; default: all that apply
+    require  texts such as "return@0.05>=400"; their radii are added to those that are tried
+    """
+    check_whole("episodes", episodes, 1)
+    check_whole("seed", seed, 0)
+    if budget is not None and not (isinstance(budget, int | float) and 0 < budget < math.inf):
+        raise BadInput(f"budget must be a number of minutes > 0 or None, got {budget!r}")
+    wanted = [requirement(text) for text in require]
+    who = subject(agent, env, name)
+    given = ladder(who.agent) if radius is None else [radius] if isinstance(radius, int | float) else list(radius)
+    radii = sorted({float(each) for each in given} | {each.radius for each in wanted if each.radius is not None})
+    for each in radii:
+        check_radius(each, p)
+    clock = Clock(None if budget is None else 60 * budget)
+    prover = Prover.of(bound or default_bound(who.agent))
+    work = _Audit(who, radii, episodes, seed, p, prover, clock, progress or (lambda text: None))
+    return work.run(attacks, trace)
+
+
+def default_bound(agent: Any) -> str:
+    """CROWN where it is cheap."""
+    return "crown-ibp" if any(isinstance(layer, nn.Conv2d) for layer in agent.network.modules()) else "crown"
+
+
+@dataclass
+class _Audit:
+    """The work at hand, and what it has found so far."""
+
+    who: Subject
+    radii: list[float]
+    episodes: int
+    seed: int
+    p: float
+    prover: Prover
+    clock: Clock
+    say: Say
+    fitted: dict[str, Any] = field(default_factory=dict)
+
+    def run(self, chosen: Sequence[str] | None, trace: bool) -> AuditResult:
+        agent = self.who.agent
+        with_engine = self._world()
+        try:
+            check_spaces(agent, with_engine)
+            shape, engine, self.actions = with_engine.observation_shape, with_engine.engine, with_engine.actions
+            played, self.visited = states.visit(agent, with_engine, self.episodes)
+        except OutOfTime:
+            raise BadInput("budget is too small: it ended before the undisturbed episodes did") from None
+        finally:
+            with_engine.close()
+        if trace:
+            self.clock.reserve(RESERVE * self.clock.spent)
+        nominal = Played("none", 0.0, "none", played.returns, played.lengths)
+        self.say(f"undisturbed: {nominal.mean:.1f}")
+        names, left_out = applicable(agent, shape)
+        names = self._chosen(names, left_out, chosen)
+        self.result = AuditResult(self._facts(shape, engine), nominal, [Level(radius) for radius in self.radii])
+        self.result.left_out, self.result.notes = left_out, list(self.who.notes)
+        units = units_of(agent, shape)
+        for level in self.result.levels:
+            level.env_units = None if units is None else _env_units(units, level.radius)
+        self._tasks(names)
+        self._finish(trace)
+        return self.result
+
+    def _chosen(self, names: list[str], left_out: dict[str, str], chosen: Sequence[str] | None) -> list[str]:
+        if chosen is None:
+            return names
+        for name in chosen:
+            if name in left_out or name not in ATTACKS:
+                why = left_out.get(name, f"known are {', '.join(name for name in ATTACKS if name != 'none')}")
+                raise BadInput(f"attack {name!r} cannot be run: {why}")
+        return [name for name in (*names, *ATTACKS) if name in chosen and name != "none"]
+
+    def _tasks(self, names: list[str]) -> None:
+        """In the order in which they matter; each as far as there is time."""
+        quick = [name for name in dict.fromkeys(names) if name not in LEARNED]
+        for name in quick[:1]:
+            self._attack_all(name)
+        discrete = isinstance(self.who.agent.actions, Discrete)
+        for level in self.result.levels:
+            (self._certify if discrete else self._enclose)(level)
+        if discrete:
+            self.clock.run("certified radius", self._certified_radius)
+            self._worst_cases()
+        for name in [*quick[1:], *(name for name in dict.fromkeys(names) if name in LEARNED)]:
+            self._attack_all(name)
+        if not discrete:
+            for level in self.result.levels:
+                self.clock.run(f"worst corner at {level.radius:g}", lambda level=level: self._corner(level))  # type: ignore[misc]
+
+    # ------------------------------------------------------------------------------------------------------- attacks
+
+    def _attack_all(self, name: str) -> None:
+        for level in self.result.levels:
+            self.clock.run(f"{name} at {level.radius:g}", lambda level=level: self._attack(name, level))  # type: ignore[misc]
+
+    def _attack(self, name: str, level: Level) -> None:
+        attack = self._fitted(name)
+        world = self._world()
+        try:
+            found = evaluate(
+                self.who.agent, world, attack, level.radius, self.episodes, self.seed, num_envs=self.episodes, p=self.p
+            )
+        finally:
+            world.close()
+        gaps = [a - b for a, b in zip(self.result.nominal.returns, found.returns, strict=True)]
+        played = Played(
+            name, level.radius, found.attack, found.returns, found.lengths, statistics.mean(gaps), statistics.sem(gaps)
+        )
+        level.attacks[name] = played
+        self.say(f"{name} at ε = {level.radius:g}: {played.mean:.1f}")
+
+    def _fitted(self, name: str) -> Any:
+        """The attack; one that learns does so once, in envs of its own."""
+        if name not in self.fitted:
+            made: Any = ATTACKS[name]()
+            if isinstance(made, Fittable):
+                self.say(f"{name} learns")
+                fit_seed = streams(self.seed)[1]
+                world = Until(make_env(self.who.spec, made.num_envs, fit_seed), self.clock)  # type: ignore[attr-defined]
+                try:
+                    made = made.fit(self.who.agent, world, fit_seed)  # type: ignore[arg-type]
+                finally:
+                    world.close()
+            self.fitted[name] = made
+        return self.fitted[name]
+
+    # -------------------------------------------------------------------------------------------------- certificates
+
+    def _certify(self, level: Level) -> None:
+        self.clock.run(f"action certification rate at {level.radius:g}", lambda: self._rate(level))
+        self.clock.run(f"greedy worst case at {level.radius:g}", lambda: self._greedy(level))
+
+    def _sample(self) -> states.Visited:
+        return self.visited.thinned(PICTURES if self.visited.x.ndim > 2 else STATES)
+
+    def _rate(self, level: Level) -> None:
+        agent, seen = self.who.agent, self._sample()
+        proven = states.certified(agent, seen, level.radius, self.p, self.prover, self.clock)
+        changed = states.attacked(
+            agent, seen, level.radius, self.p, proven, streams(self.seed)[2], self.clock
+        )  # fmt: skip
+        rates = states.share_by_episode(proven, seen.episode)
+        level.acr = {
+            "mean": statistics.mean(rates), "sem": statistics.sem(rates), "states": len(seen.x), "of": seen.of,
+            "certified": int(proven.sum()), "attacked": int(changed.sum()),
+            "unknown": int((~proven & ~changed).sum()),
+        }  # fmt: skip
+        self.say(f"certified actions at ε = {level.radius:g}: {level.acr['mean']:.3f}")
+
+    def _greedy(self, level: Level) -> None:
+        world = self._world()
+        try:
+            found = gwc(
+                self.who.agent, world, level.radius, self.prover.name, self.episodes, self.seed, p=self.p,
+                rule="margins", num_envs=self.episodes,
+            )  # fmt: skip
+        finally:
+            world.close()
+        level.gwc = {"mean": found.mean, "sem": found.sem, "returns": list(found.returns), "episodes": self.episodes}
+        self.say(f"greedy worst case at ε = {level.radius:g}: {found.mean:.1f}")
+
+    def _certified_radius(self) -> None:
+        seen, agent = self._sample(), self.who.agent
+        largest = states.largest_radius(agent)
+        found = states.certified_radius(agent, seen, largest, self.p, self.prover, self.clock)
+        units = units_of(agent, tuple(seen.x.shape[1:]))
+        mean = float(found.mean())
+        self.result.certified_radius = {
+            "mean": mean, "median": float(found.median()), "least": float(found.min()), "most": float(found.max()),
+            "largest_tried": largest, "states": len(seen.x), "of": seen.of,
+            "env_units": None if units is None else _env_units(units, mean),
+        }  # fmt: skip
+        self.say(f"mean certified radius: {mean:.3g}")
+
+    def _worst_cases(self) -> None:
+        if not cloneable(self.who.spec) or not math.isinf(self.p):
+            self.result.notes.append("the env cannot be cloned: the lower side of the bracket is an estimate (GWC)")
+            return
+        if not reward_is_bounded(self.who.spec):
+            self.result.notes.append("the least reward of a step is not known here, so no return can be proven in time")
+            return
+        levels = self.result.levels
+        for i, level in enumerate(levels):
+            share = self.clock.left() * SLICE / (len(levels) - i) if self.clock.end is not None else UNHURRIED
+            found = self.clock.run(
+                f"absolute worst case at {level.radius:g}",
+                lambda level=level, share=share: worst_case(  # type: ignore[misc]
+                    self.who.agent, self.who.spec, level.radius, self.prover.name, self.episodes, self.seed,
+                    self.clock, share,
+                ),
+            )  # fmt: skip
+            self.fitted[f"awc {level.radius}"] = found
+            level.awc = None if found is None else found.to_json()
+            if found is not None:
+                word = "exact" if found.exact else "so far"
+                self.say(f"proven at ε = {level.radius:g}: no return below {found.lower:.1f}, {word}")
+
+    def _enclose(self, level: Level) -> None:
+        self.clock.run(f"action boxes at {level.radius:g}", lambda: self._boxes(level))
+
+    def _boxes(self, level: Level) -> None:
+        seen = self._sample()
+        boxes = states.action_boxes(self.who.agent, seen, level.radius, self.p, self.prover, self.clock)
+        low, high = self._limits()
+        level.box = {**box_facts(boxes, low, high), "states": len(seen.x), "of": seen.of, "corner_return": None}
+        self.say(f"certified action box at ε = {level.radius:g}: {level.box['width']:.3f} wide")
+
+    def _corner(self, level: Level) -> None:
+        """The worse of two heuristics: the corner furthest away, and the one a learned critic likes least."""
+        if level.box is None:
+            return
+        ways: dict[str, Any] = {"by distance": None}
+        if "rs" in self.fitted:
+            ways["by a learned critic"] = self.fitted["rs"].q
+        found = {}
+        for name, q in ways.items():
+            world = self._world()
+            try:
+                found[name] = corner_return(self.who.agent, world, level.radius, self.p, self.prover, q)
+            finally:
+                world.close()
+        worst = min(found, key=lambda name: statistics.mean(found[name]))
+        level.box |= {
+            "corner": worst, "corner_return": statistics.mean(found[worst]), "corner_sem": statistics.sem(found[worst]),
+            "episodes": self.episodes,
+        }  # fmt: skip
+        self.say(f"worst corner at ε = {level.radius:g}: {level.box['corner_return']:.1f} ({worst})")
+
+    # --------------------------------------------------------------------------------------------------------- the end
+
+    def _finish(self, trace: bool) -> None:
+        result = self.result
+        for level in result.levels:
+            level.bracket = bracket(level, self.fitted.get(f"awc {level.radius}"))
+            warning = masking({name: played.returns for name, played in level.attacks.items()}, level.radius)
+            result.warnings += [] if warning is None else [warning]
+        result.verdict = headline(result)
+        result.cuts = self.clock.cuts
+        if trace:
+            result.trace = self._trace()
+        result.wall_seconds = self.clock.spent
+
+    def _trace(self) -> dict[str, Any] | None:
+        """The smallest radius at which the worst attack costs a tenth; else the largest that was attacked."""
+        tried = [(level, level.worst) for level in self.result.levels if level.worst is not None]
+        if not tried:
+            return None
+        nominal = self.result.nominal.mean
+        hurt = [pair for pair in tried if pair[1] is not None and nominal - pair[1].mean > 0.1 * abs(nominal)]
+        level, worst = hurt[0] if hurt else tried[-1]
+        assert worst is not None
+        self.say(f"recording an episode: {worst.attack} at ε = {level.radius:g}")
+        return record(
+            self.who.agent, self.who.spec, self._fitted(worst.attack), worst.attack, level.radius, self.p, self.prover,
+            self.seed,
+        )  # fmt: skip
+
+    def _world(self) -> VecEnv:
+        return Until(make_env(self.who.spec, self.episodes, streams(self.seed)[0]), self.clock)
+
+    def _limits(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+        actions = self.actions
+        if not isinstance(actions, Continuous) or actions.low is None or actions.high is None:
+            return None, None
+        return torch.tensor(actions.low, dtype=torch.float64), torch.tensor(actions.high, dtype=torch.float64)
+
+    def _facts(self, shape: tuple[int, ...], engine: Any) -> dict[str, Any]:
+        spec, agent = self.who.spec, self.who.agent
+        return {
+            "agent": self.who.name, "about": self.who.about, "env": spec.id, "env_options": dict(spec.options),
+            "engine": dict(engine), "episodes": self.episodes, "seed": self.seed,
+            "p": "inf" if math.isinf(self.p) else self.p, "bound": self.prover.name,
+            "arithmetic": self.prover.arithmetic, "discrete": isinstance(agent.actions, Discrete),
+            "observation_shape": list(shape), "units": "shares of the range" if len(shape) == 3 else "network units",
+            "features": feature_names(spec, shape[0]) if len(shape) == 1 else [],
+            "budget_minutes": None if self.clock.seconds is None else self.clock.seconds / 60,
+        }  # fmt: skip
+
+
+def _env_units(units: torch.Tensor, radius: float) -> list[float]:
+    """ε in the env's units: one number per feature, or one for all pixels."""
+    flat = (units * radius).flatten()
+    return [float(f"{value:.6g}") for value in (flat[:1] if units.ndim > 1 else flat).tolist()]

@@ -1,0 +1,73 @@
+"""Who is audited, and where: from a path or an agent, and an env's id or what the card or the file's name says."""
+
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from radial.agents.card import described
+from radial.agents.checkpoints import load
+from radial.agents.doors import Frames
+from radial.core.data import BadInput, EnvSpec
+from radial.envs.make import spec_for
+from radial.evaluation.episodes import name_of, spec_of
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An agent in its env, and notes on how the two were brought together."""
+
+    agent: Any
+    spec: EnvSpec
+    name: str
+    about: str
+    notes: tuple[str, ...]
+
+
+def subject(agent: Any, env: EnvSpec | str | None, name: str | None = None) -> Subject:
+    """Load what must be loaded, and find out where it acts."""
+    notes: list[str] = []
+    with _noted(notes):
+        loaded: Any = load(agent) if isinstance(agent, str | Path) else agent
+        spec = spec_for(env) if isinstance(env, str) else env or getattr(getattr(loaded, "card", None), "env", None)
+        if spec is None and isinstance(agent, str | Path):
+            spec = _guess(Path(agent))
+            if spec is not None:
+                notes.append(f"the env is taken from the name of the file: {spec.id}")
+    if spec is None:
+        raise BadInput(
+            f"{agent if isinstance(agent, str | Path) else 'the agent'} does not say where it acts: give env"
+        )
+    spec = spec_of(spec)
+    door = getattr(loaded, "door", None)
+    if spec.suite == "atari" and isinstance(door, Frames) and door.channels == 4 and "preset" not in spec.options:
+        spec = replace(spec, options={**spec.options, "preset": "stack4"})
+    card = getattr(loaded, "card", None)
+    notes += card.recipe.get("notes", []) if card is not None else []
+    about = name_of(loaded) if card is None or (card.source is None and card.env is None) else described(card)
+    recipe = None if card is None else card.recipe.get("name")
+    called = name or (str(agent) if isinstance(agent, str | Path) else name_of(loaded))
+    return Subject(loaded, spec, called, f"{recipe}, {about}" if recipe else about, tuple(dict.fromkeys(notes)))
+
+
+def _guess(path: Path) -> EnvSpec | None:
+    """An env id in the name of a file or its folder, as Stable-Baselines3's zoo names them."""
+    for text in (path.stem, path.parent.name):
+        for found in re.findall(r"[A-Za-z][A-Za-z0-9]*-v\d+", text):
+            try:
+                return spec_for(found)
+            except BadInput:
+                continue
+    return None
+
+
+@contextmanager
+def _noted(notes: list[str]) -> Iterator[None]:
+    """Warnings become notes."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    notes += [str(warning.message) for warning in caught if issubclass(warning.category, UserWarning)]

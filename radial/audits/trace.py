@@ -1,0 +1,161 @@
+"""One episode, step by step, twice: undisturbed and under attack, with what the bounds say. What the inspector shows.
+
+Plain lists and strings, ready for JSON; how they are drawn is the page's business.
+"""
+
+import base64
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from radial.audits.png import encode
+from radial.audits.units import action_names, feature_names, units_of
+from radial.audits.visited import CHUNK, PICTURES
+from radial.core.data import Attack, Bounds, Continuous, Discrete, EnvSpec
+from radial.envs.clipped import as_trained
+from radial.envs.make import make_env
+from radial.evaluation.audit import Audit, Prover, ball_of, ranking
+from radial.evaluation.episodes import spec_of, streams
+
+VECTORS, FRAMES = 1000, 250  # the most steps that are kept
+NOTICED = 0.1  # of the range of actions: what counts as moving a continuous action
+
+
+@torch.no_grad()
+def play_once(agent: Any, spec: EnvSpec, attack: Attack | None, radius: float, p: float, seed: int) -> dict[str, Any]:
+    """Episode 0 of an evaluation with this seed: observations, what was shown, actions, rewards."""
+    env_seed, _, attack_seed, _ = streams(seed)
+    world = as_trained(agent, make_env(spec_of(spec), 1, env_seed))
+    rng = torch.Generator().manual_seed(attack_seed)
+    limit = FRAMES if len(world.observation_shape) == 3 else VECTORS
+    seen: dict[str, list[Any]] = {"raw": [], "x": [], "shown": [], "action": [], "reward": []}
+    try:
+        obs, first = world.reset(), torch.ones(1, dtype=torch.bool)
+        while len(seen["reward"]) < limit:
+            x = shown = agent.prepare(obs)
+            if attack is not None:
+                ball = ball_of(agent, x, radius, p)
+                attack.reset(first)
+                shown = ball.project(attack.perturb(agent, ball, rng).detach())
+            action = agent.act(shown)
+            step = world.step(action)
+            for name, value in (("raw", obs), ("x", x), ("shown", shown), ("action", action)):
+                seen[name].append(value[0].clone())
+            seen["reward"].append(float(step.score[0]))
+            obs, first = step.obs, torch.zeros(1, dtype=torch.bool)
+            if bool(step.ended[0]):
+                break
+        return {"ended": bool(step.ended[0]), "limits": world.actions, **seen}
+    finally:
+        world.close()
+
+
+def record(
+    agent: Any, spec: EnvSpec, attack: Attack, name: str, radius: float, p: float, prover: Prover, seed: int
+) -> dict[str, Any]:
+    """Both episodes and everything the inspector needs."""
+    nominal = play_once(agent, spec, None, 0.0, p, seed)
+    hit = play_once(agent, spec, attack, radius, p, seed)
+    x, shown = torch.stack(hit["x"]), torch.stack(hit["shown"])
+    discrete = isinstance(agent.actions, Discrete)
+    with torch.no_grad():
+        clean = agent.act(x)
+        scores = ranking(agent)(x) if discrete else agent.scores(x)
+        moved = ranking(agent)(shown) if discrete else agent.scores(shown)
+    bounds = _bounds(agent, x, radius, p, prover)
+    verdicts = _choices(agent, x, clean, hit, radius, p, prover) if discrete else _moves(clean, hit, bounds)
+    picture = x.ndim == 4
+    units = units_of(agent, tuple(x.shape[1:]))
+    count = agent.actions.n if isinstance(agent.actions, Discrete) else agent.actions.size
+    return {
+        "attack": name, "radius": radius, "discrete": discrete, "picture": picture, "noticed": NOTICED,
+        "features": [] if picture else feature_names(spec, x[0].numel()), "actions": action_names(spec, count),
+        "units": None if picture or units is None else _round(units.flatten()),
+        "verdicts": verdicts, "first_changed": next((i for i, v in enumerate(verdicts) if v == "attacked"), None),
+        "clean_action": _actions(clean), "action": _actions(torch.stack(hit["action"])),
+        "scores": [_round(row) for row in scores], "moved": [_round(row) for row in moved],
+        "lower": [_round(row) for row in bounds.lower], "upper": [_round(row) for row in bounds.upper],
+        "reward": hit["reward"], "ended": hit["ended"], **_views(hit, radius, picture),
+        "nominal": {
+            "action": _actions(torch.stack(nominal["action"])), "reward": nominal["reward"], "ended": nominal["ended"],
+            **_scenes(nominal, picture),
+        },
+    }  # fmt: skip
+
+
+def _scenes(episode: dict[str, Any], picture: bool) -> dict[str, Any]:
+    """What was there: frames, or numbers in the env's units."""
+    if picture:
+        return {"frames": [_png(obs) for obs in episode["x"]]}
+    return {"raw": [_round(obs) for obs in episode["raw"]]}
+
+
+def _views(hit: dict[str, Any], radius: float, picture: bool) -> dict[str, Any]:
+    """What was there, what was shown, and the difference: as pictures, or as numbers in network units."""
+    if not picture:
+        delta = [_round(b.double() - a.double()) for a, b in zip(hit["x"], hit["shown"], strict=True)]
+        return {**_scenes(hit, picture), "delta": delta}
+    amplified = [
+        _png(0.5 + (b - a) / (2 * max(radius, 1e-9))) for a, b in zip(hit["x"], hit["shown"], strict=True)
+    ]  # fmt: skip
+    return {
+        **_scenes(hit, picture),
+        "shown": [_png(obs) for obs in hit["shown"]],
+        "amplified": amplified,
+    }
+
+
+def _bounds(agent: Any, x: Tensor, radius: float, p: float, prover: Prover) -> Bounds:
+    network = ranking(agent) if isinstance(agent.actions, Discrete) else agent.network
+    size = PICTURES if x.ndim == 4 else CHUNK
+    with torch.no_grad():
+        parts = [prover.method(network, ball_of(agent, part, radius, p)) for part in x.split(size)]
+    return Bounds(torch.cat([part.lower for part in parts]), torch.cat([part.upper for part in parts]))
+
+
+def _choices(
+    agent: Any, x: Tensor, clean: Tensor, hit: dict[str, Any], radius: float, p: float, prover: Prover
+) -> list[str]:
+    """Certified, attacked or unknown; a proof that is contradicted raises `SoundnessError`."""
+    audit, verdicts = Audit(prover.method), []
+    size = PICTURES if x.ndim == 4 else CHUNK
+    shown = torch.stack(hit["action"])
+    for start in range(0, len(x), size):
+        part = slice(start, start + size)
+        ball = ball_of(agent, x[part], radius, p)
+        proven = audit.verdicts(agent, ball)
+        audit.refute(clean[part], shown[part], proven, ball)
+        for sure, changed in zip(proven.tolist(), (clean[part] != shown[part]).tolist(), strict=True):
+            verdicts.append("certified" if sure else "attacked" if changed else "unknown")
+    return verdicts
+
+
+def _moves(clean: Tensor, hit: dict[str, Any], bounds: Bounds) -> list[str]:
+    """The same for actions that move: by a tenth of their range or more, in any axis."""
+    actions = hit["limits"]
+    assert isinstance(actions, Continuous)
+    span = torch.ones(actions.size)
+    if actions.low is not None and actions.high is not None:
+        span = torch.tensor(actions.high) - torch.tensor(actions.low)
+    limit = NOTICED * span
+    proven = (torch.maximum(bounds.upper - clean, clean - bounds.lower) <= limit).all(1)
+    changed = ((torch.stack(hit["action"]) - clean).abs() > limit).any(1)
+    rows = zip(proven.tolist(), changed.tolist(), strict=True)
+    return ["certified" if sure else "attacked" if moved else "unknown" for sure, moved in rows]
+
+
+def _actions(action: Tensor) -> list[Any]:
+    return action.tolist() if action.ndim == 1 else [_round(row) for row in action]
+
+
+def _round(values: Tensor) -> list[float | None]:
+    """Five digits are enough to draw; what is not finite is absent."""
+    return [float(f"{v:.5g}") if math.isfinite(v) else None for v in values.flatten().double().tolist()]
+
+
+def _png(x: Tensor) -> str:
+    """A frame (C, H, W) of shares, as a data URL: colour if it has three channels, else its last one, in grey."""
+    frame = (x if x.shape[0] == 3 else x[-1:]).clamp(0, 1) * 255
+    return "data:image/png;base64," + base64.b64encode(encode(frame.round().byte())).decode()

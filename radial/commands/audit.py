@@ -1,0 +1,83 @@
+"""`radial audit`: is the policy I have robust? Attacks and certificates on one agent, a table, a page, an exit code.
+
+How it is found out is in `audits`, how the page looks in `reports`.
+"""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.table import Table
+
+from radial.commands.terminal import print_json, print_table, say, warnings_said
+
+
+def audit(
+    agent: tyro.conf.Positional[str],
+    env: str | None = None,
+    radius: tuple[str, ...] = (),
+    episodes: int = 20,
+    budget: float = 10.0,
+    seed: int = 0,
+    bound: str | None = None,
+    attacks: tuple[str, ...] = (),
+    out: Path | None = None,
+    require: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
+    json: bool = False,
+) -> None:
+    """Audit an agent: attack it, certify it, and write a page to look at.
+
+    Args:
+        agent: a Stable-Baselines3 .zip, a .cleanrl_model, a .model of the papers, a run's folder, or a name in the zoo.
+        env: an environment's id; default: what the agent's card or the name of its file says.
+        radius: ε in network units, one or several, such as 0.05 or 3/255; default: a ladder that suits.
+        episodes: per attack and radius; all of them start alike.
+        budget: minutes; what there was no time for is listed.
+        seed: of everything random.
+        bound: ibp, crown-ibp, crown or best; default: crown, and crown-ibp for convolutional networks.
+        attacks: only these; default: all that apply.
+        out: folder for audit.html and audit.json; default: out/audit-NAME.
+        require: such as "return@0.05>=400" or "acr@0.01>=0.9", repeatable; exit code 1 and a line for each broken one.
+        json: print one JSON object instead of a table.
+    """
+    from radial.audits.audit import audit as run
+    from radial.audits.require import requirement
+    from radial.recipes.recipe import parse_radius
+    from radial.recipes.zoo import resolve
+    from radial.reports.page import write_page
+
+    wanted = [requirement(text) for text in require]
+    path = resolve(agent)
+    folder = out or Path("out") / f"audit-{path.stem or path.name}"
+    with warnings_said():
+        result = run(
+            str(path), env, [parse_radius(text) for text in radius] or None, episodes=episodes, budget=budget,
+            seed=seed, bound=bound, attacks=attacks or None, require=require, name=agent, progress=say,
+        )  # fmt: skip
+    facts = result.to_json(trace=True)
+    page = write_page([facts], folder)
+    if json:
+        print_json(result.to_json() | {"page": str(page)})
+    else:
+        _show(result.to_json(), page)
+    broken = [line for line in (each.broken(result) for each in wanted) if line is not None]
+    for line in broken:
+        say(f"radial: broken: {line}")
+    if broken:
+        sys.exit(1)
+
+
+def _show(facts: dict[str, Any], page: Path) -> None:
+    from radial.reports.words import rows_of
+
+    headings, rows = rows_of(facts)
+    table = Table(*headings, title=f"{facts['agent']} in {facts['env']}", caption=facts["verdict"])
+    for row in rows:
+        table.add_row(*row)
+    print_table(table)
+    for text in (*facts["warnings"], *facts["notes"]):
+        say(f"note: {text}")
+    if facts["cuts"]:
+        say(f"no time for: {', '.join(facts['cuts'])}")
+    say(f"page: {page}")

@@ -1,0 +1,69 @@
+"""`radial report`: one page for several agents and runs, from audits that are there or are made now."""
+
+import json as reader
+from pathlib import Path
+
+import tyro
+
+from radial.commands.terminal import print_json, say, warnings_said
+from radial.core.data import BadInput
+
+LARGEST = 64 << 20  # bytes of an audit.json
+
+
+def report(
+    runs: tyro.conf.Positional[tuple[str, ...]],
+    radius: tuple[str, ...] = (),
+    episodes: int = 10,
+    budget: float = 5.0,
+    seed: int = 0,
+    out: Path = Path("out/report"),
+    json: bool = False,
+) -> None:
+    """One page for one or several agents: audits are read where they are given, and made where an agent is.
+
+    Args:
+        runs: folders with an audit.json, runs, agents of the zoo, or files of agents.
+        radius: ε in network units for audits that must be made; default: a ladder that suits the observations.
+        episodes: per attack and radius of audits that must be made.
+        budget: minutes for each of them.
+        seed: of everything random in them.
+        out: folder of the page.
+        json: print one JSON object instead of a line.
+    """
+    from radial.audits.audit import audit
+    from radial.recipes.recipe import parse_radius
+    from radial.recipes.zoo import resolve
+    from radial.reports.page import write_page
+
+    if not runs:
+        raise BadInput("runs must name at least one run, agent or folder with an audit.json")
+    radii, found = [parse_radius(text) for text in radius] or None, []
+    for name in runs:
+        ready = Path(name) / "audit.json"
+        if ready.is_file():
+            found.append(_read(ready))
+            continue
+        say(f"{name}: an audit is made")
+        with warnings_said():
+            result = audit(
+                str(resolve(name)), None, radii, episodes=episodes, budget=budget, seed=seed, name=name, progress=say
+            )
+        found.append(result.to_json(trace=True))
+    page = write_page(found, out)
+    if json:
+        print_json({"page": str(page), "agents": [{"agent": one["agent"], "verdict": one["verdict"]} for one in found]})
+    else:
+        say(f"page: {page}")
+
+
+def _read(path: Path) -> dict[str, object]:
+    if path.stat().st_size > LARGEST:
+        raise BadInput(f"{path} has more than {LARGEST} bytes")
+    try:
+        facts = reader.loads(path.read_text())
+    except (ValueError, RecursionError):
+        raise BadInput(f"{path} is not readable JSON") from None
+    if not isinstance(facts, dict) or facts.get("format") != 1 or not isinstance(facts.get("levels"), list):
+        raise BadInput(f"{path} is not an audit of this version")
+    return facts

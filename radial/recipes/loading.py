@@ -1,0 +1,28 @@
+"""`load`: an agent by where it lies or by its name in the zoo, and where it is to act.
+
+How files are read is in `agents.checkpoints` and `agents.importers`.
+"""
+
+from pathlib import Path
+
+from radial.agents import checkpoints
+from radial.agents.registry import Loaded
+from radial.core.data import BadInput, EnvSpec
+from radial.envs.make import spec_for
+from radial.recipes.zoo import resolve
+
+
+def load(agent: str | Path, env: EnvSpec | str | None = None) -> Loaded:
+    """An agent from its folder, from the run that trained it, from the zoo, or from a file of others.
+
+    Others are the papers (.model, .pt), Stable-Baselines3 (.zip) and CleanRL (.cleanrl_model): all read as data,
+    nothing in them is executed. Its normaliser is frozen.
+
+    agent  a path, or the name of an agent in the zoo
+    env    where it is to act, as an id or a spec, if the file does not say or another is wanted
+    """
+    if not isinstance(agent, str | Path):
+        raise BadInput(f"agent must be a path or the name of an agent in the zoo, got {agent!r}")
+    if not (env is None or isinstance(env, EnvSpec | str)):
+        raise BadInput(f"env must be an id such as Hopper-v4 or an EnvSpec, got {env!r}")
+    return checkpoints.load(resolve(str(agent)), spec_for(env) if isinstance(env, str) else env)

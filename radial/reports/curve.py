@@ -1,0 +1,138 @@
+"""Return against ε as inline SVG: what attacks reached, what is proven below, and the band between the two.
+
+Lines differ in dashes and marks as well as in colour. Reads plain data of audits.
+"""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+from radial.reports.words import KINDS, radius
+
+WIDTH, HEIGHT = 640, 300
+LEFT, RIGHT, TOP, BOTTOM = 56, 16, 14, 40
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00")
+DASHES = ("", "8 4", "2 3", "10 3 2 3", "5 5", "1 4")
+Point = tuple[float, float]
+
+
+class Axes:
+    """Where ε and return stand on the paper: radii evenly spaced, returns to scale."""
+
+    def __init__(self, radii: Sequence[float], values: Sequence[float]) -> None:
+        self.radii = sorted({0.0, *radii})
+        low, high = min([0.0, *values]), max([0.0, *values])
+        margin = 0.05 * (high - low or 1.0)
+        self.low, self.high = low - (margin if low < 0 else 0.0), high + margin
+
+    def x(self, radius: float) -> float:
+        """Of a radius."""
+        step = (WIDTH - LEFT - RIGHT) / max(len(self.radii) - 1, 1)
+        return LEFT + self.radii.index(radius) * step
+
+    def y(self, value: float) -> float:
+        """Of a return."""
+        return TOP + (self.high - value) / (self.high - self.low) * (HEIGHT - TOP - BOTTOM)
+
+    def frame(self) -> str:
+        """Grid, numbers, names of the axes."""
+        parts = []
+        for i in range(5):
+            value = self.low + (self.high - self.low) * i / 4
+            y = self.y(value)
+            parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
+            parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>')
+        for each in self.radii:
+            parts.append(
+                f'<text x="{self.x(each):.1f}" y="{HEIGHT - 22}" text-anchor="middle">{escape(radius(each))}</text>'
+            )
+        middle = (LEFT + WIDTH - RIGHT) / 2
+        parts.append(f'<text x="{middle}" y="{HEIGHT - 4}" text-anchor="middle">ε (not to scale)</text>')
+        return "".join(parts)
+
+
+def figure(facts: Mapping[str, Any]) -> str:
+    """One agent: the band between the strongest attack and the lower side."""
+    nominal = facts["nominal"]["mean"]
+    upper = [(0.0, nominal)] + [
+        (level["radius"], level["worst_return"]) for level in facts["levels"] if level["worst_return"] is not None
+    ]
+    sides = [
+        (level["radius"], level["bracket"]) for level in facts["levels"]
+        if level["bracket"] and level["bracket"]["lower"] is not None
+    ]  # fmt: skip
+    lower = [(0.0, nominal)] + [(each, side["lower"]) for each, side in sides]
+    others = [(level["radius"], one["mean"]) for level in facts["levels"] for one in level["attacks"]]
+    axes = Axes([level["radius"] for level in facts["levels"]], [y for _, y in (*upper, *lower, *others)])
+    kinds = list(dict.fromkeys(KINDS.get(side["kind"], "") for _, side in sides))
+    drawn = axes.frame() + _band(axes, upper, lower) + "".join(_tick(axes, point) for point in others)
+    y = f"{axes.y(nominal):.1f}"
+    drawn += f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}" class="nominal"/>'
+    drawn += _line(axes, upper, COLOURS[1], "", "circle")
+    drawn += _line(axes, lower, COLOURS[0], "7 4", "square") if sides else ""
+    words = [
+        ("●—", "strongest attack found", COLOURS[1]),
+        ("■- -", f"lower side: {' or '.join(kinds) or 'nothing known'}", COLOURS[0]),
+        ("–", "each attack", "#555555"),
+        ("···", "undisturbed", "#555555"),
+    ]
+    return _wrapped(drawn, "Return against ε", words)
+
+
+def comparison(several: Sequence[Mapping[str, Any]]) -> str:
+    """Several agents: the strongest attack on each."""
+    lines = [
+        [(0.0, facts["nominal"]["mean"])]
+        + [(level["radius"], level["worst_return"]) for level in facts["levels"] if level["worst_return"] is not None]
+        for facts in several
+    ]
+    axes = Axes([x for line in lines for x, _ in line], [y for line in lines for _, y in line])
+    drawn, words = axes.frame(), []
+    for i, (facts, line) in enumerate(zip(several, lines, strict=True)):
+        colour, dash, mark = COLOURS[i % 6], DASHES[i % 6], ("circle", "square")[i % 2]
+        drawn += _line(axes, line, colour, dash, mark)
+        words.append(("●—" if mark == "circle" else "■—", facts["agent"], colour))
+    return _wrapped(drawn, "Return under the strongest attack, against ε", words)
+
+
+def _wrapped(drawn: str, title: str, words: list[tuple[str, str, str]]) -> str:
+    legend = "".join(
+        f'<li><span aria-hidden="true" style="color:{colour}">{mark}</span> {escape(text)}</li>'
+        for mark, text, colour in words
+    )
+    pattern = (
+        '<defs><pattern id="hatch" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">'
+        '<line x1="0" y1="0" x2="0" y2="7" stroke="#7aa6c2" stroke-width="2"/></pattern></defs>'
+    )
+    return (
+        f'<figure><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">{pattern}{drawn}</svg>'
+        f'<figcaption>{escape(title)}<ul class="legend">{legend}</ul></figcaption></figure>'
+    )
+
+
+def _band(axes: Axes, upper: list[Point], lower: list[Point]) -> str:
+    """The area in which the worst return lies, at the radii where both sides are known."""
+    below = dict(lower)
+    both = [(each, top, below[each]) for each, top in upper if each in below]
+    if len(both) < 2:
+        return ""
+    edge = [(each, top) for each, top, _ in both] + [(each, bottom) for each, _, bottom in reversed(both)]
+    points = " ".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in edge)
+    return f'<polygon points="{points}" fill="url(#hatch)" opacity="0.6"/>'
+
+
+def _line(axes: Axes, points: list[Point], colour: str, dash: str, mark: str) -> str:
+    path = " ".join(f"{axes.x(x):.1f},{axes.y(y):.1f}" for x, y in points)
+    drawn = f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="2" stroke-dasharray="{dash}"/>'
+    for at, value in points:
+        x, y = axes.x(at), axes.y(value)
+        if mark == "circle":
+            drawn += f'<circle cx="{x:.1f}" cy="{y:.1f}" r="4" fill="{colour}"/>'
+        else:
+            drawn += f'<rect x="{x - 4:.1f}" y="{y - 4:.1f}" width="8" height="8" fill="{colour}"/>'
+    return drawn
+
+
+def _tick(axes: Axes, point: Point) -> str:
+    x, y = axes.x(point[0]), axes.y(point[1])
+    return f'<line x1="{x - 6:.1f}" x2="{x + 6:.1f}" y1="{y:.1f}" y2="{y:.1f}" class="tick"/>'

@@ -1,0 +1,170 @@
+"""One self-contained HTML page for one or several audits: the verdict, the figure, the tables, and the inspector.
+
+Everything that comes from files or names is escaped; the page asks nothing of any network. Reads plain data only.
+"""
+
+import json
+import os
+import re
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from radial.reports.curve import comparison, figure
+from radial.reports.words import every_attack, number, radius, rows_of
+
+LARGEST = 5_000_000  # bytes of a page
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+PROMISE = (
+    "An attack that fails proves nothing. What is proven holds for every perturbation of what the agent sees, of at "
+    "most ε in each feature, at every step, for this network and these first states; it says nothing about "
+    "perturbations of the world, of actions or of rewards, and nothing about larger ε. Estimates and heuristics are "
+    "no bounds: a worse return may exist."
+)
+
+
+def write_page(several: Sequence[Mapping[str, Any]], folder: Path) -> Path:
+    """Write `audit.html`, and for a single audit `audit.json` beside it; each whole or not at all."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if len(several) == 1:
+        _write(folder / "audit.json", json.dumps(several[0], allow_nan=False, ensure_ascii=False))
+    page = folder / "audit.html"
+    _write(page, render(several))
+    return page
+
+
+def _write(path: Path, text: str) -> None:
+    temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
+    temporary.write_text(text)
+    temporary.replace(path)
+
+
+def render(several: Sequence[Mapping[str, Any]]) -> str:
+    """The page; recorded episodes are shortened until it is small enough."""
+    traces = [dict(facts["trace"]) if facts.get("trace") else None for facts in several]
+    while True:
+        page = _page(several, traces)
+        size = len(page.encode())
+        longest = max((trace for trace in traces if trace), key=_steps, default=None)
+        if size < LARGEST or longest is None or _steps(longest) < 2:
+            return page
+        _shorten(longest)
+
+
+def _steps(trace: Mapping[str, Any]) -> int:
+    return max(len(trace["reward"]), len(trace["nominal"]["reward"]))
+
+
+def _shorten(trace: dict[str, Any]) -> None:
+    """Keep the first three quarters."""
+    keep = max(1, _steps(trace) * 3 // 4)
+    per_step = ("verdicts", "clean_action", "action", "scores", "moved", "lower", "upper", "reward", "raw", "delta",
+                "frames", "shown", "amplified")  # fmt: skip
+    trace |= {name: trace[name][:keep] for name in per_step if name in trace}
+    trace["nominal"] = {
+        name: value[:keep] if isinstance(value, list) else value for name, value in trace["nominal"].items()
+    }
+
+
+def _page(several: Sequence[Mapping[str, Any]], traces: Sequence[Mapping[str, Any] | None]) -> str:
+    here = files("radial.reports")
+    style, script = (here.joinpath(name).read_text() for name in ("page.css", "inspector.js"))
+    title = "Audit of " + ", ".join(str(facts["agent"]) for facts in several)
+    body = [f"<h1>{escape(title)}</h1>"]
+    if len(several) > 1:
+        body.append(comparison(several))
+        rows = [[str(facts["agent"]), str(facts["verdict"])] for facts in several]
+        body.append(f'<div class="words">{_table(["agent", "in words"], rows)}</div>')
+    for i, (facts, trace) in enumerate(zip(several, traces, strict=True)):
+        body.append(_agent(facts, trace, i, len(several) > 1))
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
+        f'content="width=device-width, initial-scale=1"><meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f'<link rel="icon" href="data:,"><title>{escape(title)}</title><style>{style}</style></head>'
+        f"<body><main>{''.join(body)}</main><script>{script}</script></body></html>\n"
+    )
+
+
+def _agent(facts: Mapping[str, Any], trace: Mapping[str, Any] | None, i: int, several: bool) -> str:
+    engine = ", ".join(f"{key} {value}" for key, value in facts["engine"].items())
+    parts = [f"<h2>{escape(str(facts['agent']))}</h2>" if several else ""]
+    parts.append(f'<p class="verdict">{escape(facts["verdict"])}</p>')
+    source = re.sub(r"sha256:(\w{12})\w+", r"sha256:\1…", str(facts["about"]))
+    about = f"{source} · {facts['env']} ({engine}) · {facts['episodes']} episodes, seed {facts['seed']}"
+    parts.append(f'<p class="about">{escape(about)}</p>')
+    parts += [f'<p class="alarm"><strong>Warning:</strong> {escape(text)}</p>' for text in facts["warnings"]]
+    parts.append(figure(facts))
+    parts.append(_table(*rows_of(facts)))
+    if trace is not None:
+        parts.append(_inspector(trace, i))
+    parts.append(_details("Every attack, mean ± standard error over episodes that start alike", every_attack(facts)))
+    parts.append(_units(facts))
+    parts.append(_certified(facts))
+    parts.append(f"<details><summary>What this does and does not promise</summary><p>{escape(PROMISE)}</p></details>")
+    parts.append(_notes(facts))
+    return f'<section class="agent">{"".join(parts)}</section>'
+
+
+def _inspector(trace: Mapping[str, Any], i: int) -> str:
+    # In a script element only "<" could end it; JSON has another spelling for it.
+    data = json.dumps(trace, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    last = _steps(trace) - 1
+    changed = trace["first_changed"]
+    title = f"Inspector: {trace['attack']} at ε = {radius(trace['radius'])}, one episode step by step"
+    jump = f' data-step="{changed}"' if changed is not None else " disabled"
+    return (
+        f'<section class="inspector" data-trace="trace-{i}"><h3>{escape(title)}</h3>'
+        f'<div class="controls"><button type="button" class="back" aria-label="one step back">‹</button>'
+        f'<input type="range" min="0" max="{last}" value="0" step="1" aria-label="step">'
+        f'<button type="button" class="next" aria-label="one step on">›</button>'
+        f'<button type="button" class="play">play</button>'
+        f'<button type="button" class="jump"{jump}>first changed action</button></div>'
+        f'<p class="now" role="status"></p><div class="timeline"></div><div class="views"></div>'
+        f'<h4 class="bars-title"></h4><div class="bars"></div>'
+        f"<noscript>The inspector needs scripts; everything else on this page does not.</noscript></section>"
+        f'<script type="application/json" id="trace-{i}">{data}</script>'
+    )
+
+
+def _units(facts: Mapping[str, Any]) -> str:
+    levels = [level for level in facts["levels"] if level["env_units"]]
+    if not levels:
+        return ""
+    names = facts["features"] or ["every pixel"]
+    headings = ["feature", *(f"ε = {radius(level['radius'])}" for level in levels)]
+    count = len(levels[0]["env_units"])
+    names = names if len(names) == count else [f"feature {k}" for k in range(count)]
+    rows = [[name, *(f"± {level['env_units'][k]:.4g}" for level in levels)] for k, name in enumerate(names)]
+    return _details("What ε is in the environment's own units", (headings, rows))
+
+
+def _certified(facts: Mapping[str, Any]) -> str:
+    found = facts["certified_radius"]
+    if found is None:
+        return ""
+    said = (
+        f"Mean certified radius {found['mean']:.3g} (median {found['median']:.3g}, least {found['least']:.3g}, most "
+        f"{found['most']:.3g}) over {found['states']} of {found['of']} visited states, by {facts['bound']}, "
+        f"{facts['arithmetic']}."
+    )
+    return f"<p>{escape(said)}</p>"
+
+
+def _notes(facts: Mapping[str, Any]) -> str:
+    items = [*facts["notes"]]
+    items += [f"attack {name} does not apply: {why}" for name, why in facts["left_out"].items()]
+    items += [f"no time for {', '.join(facts['cuts'])}"] if facts["cuts"] else []
+    items.append(f"{number(facts['wall_seconds'])} seconds in all")
+    return f'<ul class="notes">{"".join(f"<li>{escape(str(text))}</li>" for text in items)}</ul>'
+
+
+def _details(title: str, grid: tuple[list[str], list[list[str]]]) -> str:
+    return f"<details><summary>{escape(title)}</summary>{_table(*grid)}</details>" if grid[1] else ""
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in headings)
+    body = "".join(f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'

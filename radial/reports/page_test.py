@@ -1,0 +1,176 @@
+"""The page: complete, escaped, small, and alive in a browser.
+
+The browser is Chromium without a window; where there is none, its tests are skipped.
+"""
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+import zlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from radial.reports.page import LARGEST, render, write_page
+from radial.reports.words import radius, rows_of
+
+CHROMIUM = next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None)
+EVIL = "<script>alert(1)</script>\"'&amp;</title>"
+STEPS = 6
+
+
+def played(attack: str, epsilon: float, mean: float) -> dict[str, Any]:
+    return {
+        "attack": attack, "radius": epsilon, "settings": attack, "returns": [mean] * 2, "lengths": [int(mean)] * 2,
+        "mean": mean, "sem": 0.5, "iqm": mean, "iqm_ci95": [mean - 1, mean + 1], "gap": 6 - mean, "gap_sem": 0.5,
+    }  # fmt: skip
+
+
+def picture(shade: int) -> str:
+    """A grey square of 8 × 8, written by hand."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+
+    rows = b"".join(b"\0" + bytes([shade] * 8) for _ in range(8))
+    data = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", bytes([0, 0, 0, 8, 0, 0, 0, 8, 8, 0, 0, 0, 0]))
+    data += chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
+    return "data:image/png;base64," + base64.b64encode(data).decode()
+
+
+def trace(frames: bool = False) -> dict[str, Any]:
+    """An attacked episode of four steps beside an undisturbed one of six."""
+    verdicts = ["certified", "unknown", "attacked", "attacked"]
+    facts: dict[str, Any] = {
+        "attack": "pgd", "radius": 0.1, "discrete": True, "picture": frames, "noticed": 0.1,
+        "features": [] if frames else ["angle", EVIL], "actions": ["left", "right"],
+        "units": None if frames else [2.0, 1.0], "verdicts": verdicts, "first_changed": 2,
+        "clean_action": [0, 1, 0, 1], "action": [0, 1, 1, 0], "scores": [[1.0, 0.0]] * 4, "moved": [[0.5, 0.6]] * 4,
+        "lower": [[0.2, -0.1]] * 4, "upper": [[1.1, None]] * 4, "reward": [1.0] * 4, "ended": True,
+        "nominal": {"action": [0] * STEPS, "reward": [1.0] * STEPS, "ended": True},
+    }  # fmt: skip
+    if frames:
+        shades = [picture(40 * i) for i in range(STEPS)]
+        facts |= {"frames": shades[:4], "shown": shades[:4], "amplified": shades[:4]}
+        facts["nominal"]["frames"] = shades
+    else:
+        facts |= {"raw": [[0.1 * i, 1.0] for i in range(4)], "delta": [[0.1, -0.05]] * 4}
+        facts["nominal"]["raw"] = [[0.0, float(i)] for i in range(STEPS)]
+    return facts
+
+
+def audited(name: str = "an agent", frames: bool = False) -> dict[str, Any]:
+    bracket = {"lower": 2.0, "upper": 4.0, "gap": 2.0, "kind": "certified", "starts": 2, "says": "exact"}
+    level = {
+        "radius": 0.1, "env_units": [0.2, 0.1], "attacks": [played("pgd", 0.1, 4.0), played("random", 0.1, 6.0)],
+        "worst": "pgd", "worst_return": 4.0, "acr": {"mean": 0.25, "sem": 0.01}, "gwc": None, "awc": None, "box": None,
+        "bracket": bracket,
+    }  # fmt: skip
+    return {
+        "format": 1, "agent": name, "about": "made by hand", "env": "Nowhere-v0", "env_options": {}, "engine": {},
+        "episodes": 2, "seed": 0, "p": "inf", "bound": "crown", "arithmetic": "outward-rounded", "discrete": True,
+        "observation_shape": [2], "units": "network units", "features": ["angle", EVIL], "budget_minutes": None,
+        "verdict": "It is not robust.", "nominal": played("none", 0.0, 6.0), "levels": [level],
+        "certified_radius": None, "left_out": {"critic": "no critic"}, "notes": [EVIL], "warnings": [EVIL],
+        "cuts": ["fgsm at 0.1"], "wall_seconds": 1.0, "trace": trace(frames),
+    }  # fmt: skip
+
+
+def test_it_is_complete_and_asks_nobody() -> None:
+    page = render([audited()])
+    for words in ("It is not robust.", "return under it", "proven", "no time for fgsm at 0.1", "critic does not apply"):
+        assert words in page
+    assert not re.search(r"(src|href)=\"(?!data:)", page)
+    assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
+
+
+def test_everything_is_escaped() -> None:
+    page = render([audited(EVIL), audited("b")])
+    assert "<script>alert" not in page
+    assert page.count("</title>") == 1
+    assert page.count("<script") == page.count("</script>") == 3  # two traces and the inspector
+
+
+def test_it_stays_small() -> None:
+    facts = audited(frames=True)
+    noise = base64.b64encode(bytes(30_000)).decode()
+    for name in ("frames", "shown", "amplified"):
+        facts["trace"][name] = [noise] * 200
+    for name in ("verdicts", "clean_action", "action", "scores", "moved", "lower", "upper", "reward"):
+        facts["trace"][name] = facts["trace"][name][:1] * 200
+    assert len(render([facts]).encode()) < LARGEST
+
+
+def test_files_are_written(tmp_path: Path) -> None:
+    page = write_page([audited()], tmp_path / "new")
+    assert page.name == "audit.html"
+    assert json.loads((tmp_path / "new" / "audit.json").read_text())["agent"] == "an agent"
+    write_page([audited(), audited("b")], tmp_path / "two")
+    assert [path.name for path in (tmp_path / "two").iterdir()] == ["audit.html"]
+
+
+def test_cells() -> None:
+    headings, rows = rows_of(audited())
+    assert dict(zip(headings, rows[1], strict=True))["worst attack"] == "pgd"
+    assert rows[1][2:6] == ["4.0 ± 0.5", "4.0 (3.0 … 5.0)", "2.0", "proven"]
+    assert [radius(each) for each in (3 / 255, 0.05, 0.0)] == ["3/255", "0.05", "0"]
+
+
+# ---------------------------------------------------------------------------------------------------- in a browser
+
+
+def browse(page: Path, step: int) -> tuple[str, str]:
+    """The document after its scripts have run, and what the console said."""
+    assert CHROMIUM is not None
+    done = subprocess.run(
+        [CHROMIUM, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+         "--enable-logging=stderr", "--v=0", "--virtual-time-budget=3000",
+         f"--user-data-dir={page.parent / 'profile'}", "--dump-dom", f"file://{page}#step={step}"],
+        capture_output=True, text=True, timeout=300, check=True,
+    )  # fmt: skip
+    return done.stdout, "\n".join(line for line in done.stderr.splitlines() if "CONSOLE" in line)
+
+
+def inspector(document: str) -> dict[str, str]:
+    """What a reader sees of the inspector."""
+    root = re.search(r'<section class="inspector"[^>]*>', document)
+    now = re.search(r'<p class="now"[^>]*>(.*?)</p>', document)
+    cursor = re.search(r'<rect x="([\d.]+)" y="0" width="3"', document)
+    bars = re.search(r'<div class="bars">(.*?)</div>', document, re.DOTALL)
+    views = re.search(r'<div class="views">(.*?)<h4', document, re.DOTALL)
+    assert root
+    assert now
+    assert cursor
+    assert bars
+    assert views
+    step, verdict = re.search(r'data-step="(\d+)"', root[0]), re.search(r'data-verdict="(\w+)"', root[0])
+    assert step
+    assert verdict
+    return {
+        "step": step[1],
+        "verdict": verdict[1],
+        "now": now[1],
+        "cursor": cursor[1],
+        "bars": bars[1],
+        "views": views[1],
+    }
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium to run the page")
+@pytest.mark.parametrize("frames", [False, True], ids=["vector", "frames"])
+def test_the_slider_moves_everything_together(frames: bool, tmp_path: Path) -> None:
+    page = write_page([audited(EVIL, frames)], tmp_path)
+    (one, said), (two, more) = browse(page, 0), browse(page, 2)
+    assert said + more == ""
+    before, after = inspector(one), inspector(two)
+    assert (before["step"], before["verdict"]) == ("0", "certified")
+    assert (after["step"], after["verdict"]) == ("2", "attacked")
+    assert "Wants “left”, does “right”: attacked" in after["now"]
+    assert float(after["cursor"]) == pytest.approx(2 * 900 / STEPS)
+    assert "● done" in after["bars"]
+    assert before["bars"] != after["bars"]
+    assert before["views"] != after["views"]
+    assert "alert(1)" not in re.findall(r"<script[^>]*>(.*?)</script>", one, re.DOTALL)[-1]

@@ -1,0 +1,93 @@
+"""`radial audit`, `radial report` and `radial evaluate --trace`, as continuous integration calls them."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from radial import cli
+from radial.agents.agents import CategoricalAgent
+from radial.agents.checkpoints import save
+from radial.core.data import EnvSpec
+
+SHORT = EnvSpec("classic", "CartPole-v1", {"max_episode_steps": 6})
+SMALL = ["--episodes", "1", "--attacks", "random", "--radius", "0.01", "1/10"]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder with one agent in it."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RADIAL_ZOO", str(tmp_path / "zoo"))
+    agent = CategoricalAgent((4,), 2, (8,))
+    agent.initialize(torch.Generator().manual_seed(0))
+    agent.card = replace(agent.card, env=SHORT)
+    save(agent, tmp_path / "agent")
+    return tmp_path
+
+
+def run(*arguments: str) -> int:
+    try:
+        cli.main(arguments)
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def test_an_audit(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
+    kept = ["--require", "nominal>=6", "--require", "return@0.01>=1"]
+    assert run("audit", "agent", *SMALL, *kept, "--out", "here", "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [level["radius"] for level in facts["levels"]] == [0.01, 0.1]
+    assert facts["nominal"]["mean"] == 6
+    assert facts["levels"][0]["bracket"]["kind"] == "certified"
+    assert facts["page"] == str(Path("here/audit.html"))
+    assert "<h1>Audit of agent</h1>" in (elsewhere / "here/audit.html").read_text()
+    assert run("report", "here", "here", "--out", "both", "--json") == 0
+    assert len(json.loads(capsys.readouterr().out)["agents"]) == 2
+
+
+def test_broken_requirements_end_with_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+    broken = ["--require", "nominal>6", "--require", "return@0.05>=400", "--require", "nominal>=1"]
+    assert run("audit", "agent", "--episodes", "1", "--attacks", "random", "--radius", "0.01", *broken) == 1
+    said = capsys.readouterr()
+    assert "radial: broken: nominal>6: nominal is 6" in said.err
+    assert "radial: broken: return@0.05>=400: return is 6" in said.err
+    assert said.err.count("broken") == 2
+    assert "proven" in said.out
+
+
+def test_one_attack_step_by_step(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
+    assert run("evaluate", "agent", "--attack", "pgd", "--radius", "0.1", "--episodes", "1", "--trace", "trace") == 0
+    assert "Inspector: pgd at ε = 0.1" in (elsewhere / "trace/audit.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("audit", "nothing"), "no agent 'nothing'"),
+        (("audit", "agent", "--radius", "x"), "radius"),
+        (("audit", "agent", "--budget", "0"), "budget must be a number of minutes > 0"),
+        (("audit", "agent", "--env", "CartPol-v1"), "unknown environment 'CartPol-v1'; did you mean 'CartPole-v1'?"),
+        (("audit", "agent", "--env", "Acrobot-v1"), "agent must fit the env"),
+        (("audit", "agent", "--require", "nonsense"), "a requirement must read like return@0.05>=400"),
+        (("audit", "agent", "--attacks", "pdg"), "attack 'pdg' cannot be run"),
+        (
+            ("audit", "odd.onnx"),
+            "odd.onnx is not an agent: expected a folder, or a file ending in .model, .zip,",
+        ),
+        (("report",), "runs"),
+        (("report", "broken"), "broken/audit.json is not readable JSON"),
+        (("evaluate", "agent", "--trace", "x"), "--trace shows an attack"),
+    ],
+)
+def test_bad_input_is_one_line_and_code_2(
+    arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str], elsewhere: Path
+) -> None:
+    (elsewhere / "odd.onnx").write_bytes(b"x")
+    (elsewhere / "broken").mkdir()
+    (elsewhere / "broken/audit.json").write_text("{")
+    assert run(*arguments) == 2
+    assert says in capsys.readouterr().err

@@ -1,0 +1,31 @@
+"""Every example runs, at a small scale."""
+
+import runpy
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def run(name: str, *arguments: str) -> object:
+    return runpy.run_path(str(EXAMPLES / name))["main"](list(arguments))
+
+
+def test_a_bound_in_a_loop_of_ones_own() -> None:
+    shares = run("own_loop.py", "--steps", "60")
+    assert isinstance(shares, dict)
+    assert shares["with a bound"] >= shares["plain"]
+
+
+def test_a_custom_environment() -> None:
+    result = run("custom_env.py", "--steps", "2048")
+    assert result.episodes == 5  # type: ignore[attr-defined]
+
+
+def test_an_audit_of_a_stable_baselines3_agent(tmp_path: Path) -> None:
+    pytest.importorskip("stable_baselines3", reason="trains an agent with Stable-Baselines3")
+    small = ["--steps", "256", "--episodes", "1", "--budget", "0.3", "--radius", "0.1", "--out", str(tmp_path)]
+    result = run("audit_sb3.py", *small)
+    assert result.verdict.startswith("Undisturbed")  # type: ignore[attr-defined]
+    assert (tmp_path / "audit.html").is_file()
