@@ -30,7 +30,7 @@ class Ramp:
     so it runs at full pace while less than half of the tolerance is lost, and holds where all of it is. What may be
     chance does not count as lost.
 
-    tolerance   share of the return that may be lost        first_step  where ε begins to grow
+    tolerance   share of the return that may be lost        first_step  where ε begins to matter
     """
 
     def __init__(self, tolerance: float, first_step: int) -> None:

@@ -38,6 +38,7 @@ from radial.recipes.recipe import Config, nearest, recipe
 from radial.recipes.training import AGENT, train
 
 FIRST, LAST = 0.1, 0.6  # shares of the steps between which ε grows; before, PPO's value alone learns
+KNEE = FIRST + (LAST - FIRST) / 4  # until here ε is below a twelfth: what is lost is not lost to it
 COMPARISON = "comparison.json"
 CEILING = 0.3  # of the deviation of a Gaussian policy that has less; see the ablation in docs/ppo.md
 LONG = 2_000_000  # steps: the longer a Gaussian policy is trained, the smaller the weight that is right
@@ -139,7 +140,7 @@ def robustify(
         raise BadInput("the agent does not say where it acts: give env, such as Hopper-v4")
     config = plan(start, where, radius, steps, kappa, objective)
     check_whole("episodes", episodes, 1)
-    guide = Guide(Ramp(tolerance, round(FIRST * steps)), watching(radius))
+    guide = Guide(Ramp(tolerance, round(KNEE * steps)), watching(radius))
     _check_place(start, where, seed, None if out is None or resume else Path(out))
     before = stand(start, where, radius, episodes, seed, watch, "before")
     trained = train(

@@ -165,7 +165,7 @@ def test_continuous_actions_are_judged_by_how_far_they_move() -> None:
 
 
 @pytest.mark.nightly
-@pytest.mark.parametrize(("name", "radius", "steps"), [("cartpole-dqn", 0.05, 30_000), ("cartpole-ppo", 0.1, 80_000)])
+@pytest.mark.parametrize(("name", "radius", "steps"), [("cartpole-dqn", 0.05, 30_000), ("cartpole-ppo", 0.1, 120_000)])
 def test_a_plain_agent_of_cartpole_is_certified_afterwards(name: str, radius: float, steps: int) -> None:
     start = train(recipe(name).config, 0, quiet=True)
     found = robustify(start, radius, steps, quiet=True)
