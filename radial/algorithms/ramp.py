@@ -31,12 +31,13 @@ class Ramp:
     chance does not count as lost.
 
     tolerance   share of the return that may be lost        first_step  where ε begins to matter
+    last_step   where the schedules come to rest: the clock stops there, so that it can turn back at once; None: never
     """
 
-    def __init__(self, tolerance: float, first_step: int) -> None:
+    def __init__(self, tolerance: float, first_step: int, last_step: int | None = None) -> None:
         if not 0 < tolerance < math.inf:
             raise BadInput(f"tolerance must be finite and > 0, got {tolerance!r}")
-        self.tolerance, self.first_step = tolerance, first_step
+        self.tolerance, self.first_step, self.last_step = tolerance, first_step, last_step
         self.time, self.since, self.pace = 0.0, 0, 1.0  # what the clock showed at env step `since`, and its speed
         self.reference: float | None = None
         self.scale = self.doubt = 0.0  # max(|R₀|, s₀), and the squared standard error of R₀
@@ -47,6 +48,8 @@ class Ramp:
 
     def _time(self, step: int) -> float:
         time = self.time + self.pace * (step - self.since)
+        if self.last_step is not None:
+            time = min(time, float(self.last_step))
         return time if self.pace >= 0 else max(time, float(self.first_step))
 
     def hear(self, step: int, returns: Sequence[float]) -> None:
@@ -91,7 +94,8 @@ class Guide:
     @property
     def settings(self) -> dict[str, float]:
         """What defines it, for a run's config."""
-        return {"tolerance": self.ramp.tolerance, "first_step": self.ramp.first_step}
+        last = {} if self.ramp.last_step is None else {"last_step": self.ramp.last_step}
+        return {"tolerance": self.ramp.tolerance, "first_step": self.ramp.first_step, **last}
 
     def look(self, step: int, agent: Any, x: Tensor, returns: Sequence[float]) -> dict[str, float]:
         """Set the pace, and look at the agent at observations x (B, *obs) in network units; what to log."""

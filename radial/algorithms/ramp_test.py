@@ -64,6 +64,16 @@ def test_the_pace_by_hand() -> None:
         assert again.pace == pytest.approx(pace)
 
 
+def test_the_clock_stops_where_the_schedules_rest() -> None:
+    """Long after the ramp's end the clock still shows the end, so a collapse is answered at once."""
+    ramp = Ramp(0.2, 1_000, 2_000)
+    ramp.hear(1_000, [100.0])
+    ramp.hear(5_000, [100.0])
+    assert ramp.clock(5_000) == ramp.clock(6_000) == 2_000
+    ramp.hear(6_000, [0.0] * 20)
+    assert ramp.clock(6_100) == 1_900
+
+
 def test_the_clock_by_hand() -> None:
     """Full pace to 1,200, half of it for 400 steps, then still, then back, but not to before the ramp."""
     ramp = Ramp(0.2, 1_000)

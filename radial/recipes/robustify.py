@@ -140,7 +140,7 @@ def robustify(
         raise BadInput("the agent does not say where it acts: give env, such as Hopper-v4")
     config = plan(start, where, radius, steps, kappa, objective)
     check_whole("episodes", episodes, 1)
-    guide = Guide(Ramp(tolerance, round(KNEE * steps)), watching(radius))
+    guide = Guide(Ramp(tolerance, round(KNEE * steps), round(LAST * steps)), watching(radius))
     _check_place(start, where, seed, None if out is None or resume else Path(out))
     before = stand(start, where, radius, episodes, seed, watch, "before")
     trained = train(
