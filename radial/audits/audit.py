@@ -21,7 +21,16 @@ from radial.audits.suite import LEARNED, applicable, masking
 from radial.audits.trace import record
 from radial.audits.units import feature_names, ladder, units_of
 from radial.audits.verdict import headline
-from radial.audits.worst import box_facts, bracket, cloneable, corner_return, reward_is_bounded, worst_case
+from radial.audits.worst import (
+    WorstCase,
+    box_facts,
+    bracket,
+    cloneable,
+    corner_return,
+    lifted,
+    reward_is_bounded,
+    worst_case,
+)
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
 from radial.envs.make import make_env
 from radial.evaluation import statistics
@@ -97,6 +106,7 @@ class _Audit:
     clock: Clock
     say: Say
     fitted: dict[str, Any] = field(default_factory=dict)
+    proven: dict[float, WorstCase] = field(default_factory=dict)
 
     def run(self, chosen: Sequence[str] | None, trace: bool) -> AuditResult:
         agent = self.who.agent
@@ -136,14 +146,17 @@ class _Audit:
     def _tasks(self, names: list[str]) -> None:
         """In the order in which they matter; each as far as there is time."""
         quick = [name for name in dict.fromkeys(names) if name not in LEARNED]
-        for name in quick[:1]:
-            self._attack_all(name)
         discrete = isinstance(self.who.agent.actions, Discrete)
-        for level in self.result.levels:
+        for level in self.result.levels:  # all states at once: the cheapest of all
             (self._certify if discrete else self._enclose)(level)
         if discrete:
             self.clock.run("certified radius", self._certified_radius)
+        for name in quick[:1]:
+            self._attack_all(name)
+        if discrete:
             self._worst_cases()
+            for level in self.result.levels:
+                self.clock.run(f"greedy worst case at {level.radius:g}", lambda level=level: self._greedy(level))  # type: ignore[misc]
         for name in [*quick[1:], *(name for name in dict.fromkeys(names) if name in LEARNED)]:
             self._attack_all(name)
         if not discrete:
@@ -191,7 +204,6 @@ class _Audit:
 
     def _certify(self, level: Level) -> None:
         self.clock.run(f"action certification rate at {level.radius:g}", lambda: self._rate(level))
-        self.clock.run(f"greedy worst case at {level.radius:g}", lambda: self._greedy(level))
 
     def _sample(self) -> states.Visited:
         return self.visited.thinned(PICTURES if self.visited.x.ndim > 2 else STATES)
@@ -252,9 +264,8 @@ class _Audit:
                     self.clock, share,
                 ),
             )  # fmt: skip
-            self.fitted[f"awc {level.radius}"] = found
-            level.awc = None if found is None else found.to_json()
             if found is not None:
+                self.proven[level.radius] = found
                 word = "exact" if found.exact else "so far"
                 self.say(f"proven at ε = {level.radius:g}: no return below {found.lower:.1f}, {word}")
 
@@ -293,8 +304,10 @@ class _Audit:
 
     def _finish(self, trace: bool) -> None:
         result = self.result
-        for level in result.levels:
-            level.bracket = bracket(level, self.fitted.get(f"awc {level.radius}"))
+        proven = lifted([self.proven.get(level.radius) for level in result.levels])
+        for level, found in zip(result.levels, proven, strict=True):
+            level.awc = None if found is None else found.to_json()
+            level.bracket = bracket(level, found)
             warning = masking({name: played.returns for name, played in level.attacks.items()}, level.radius)
             result.warnings += [] if warning is None else [warning]
         result.verdict = headline(result)
@@ -315,7 +328,7 @@ class _Audit:
         self.say(f"recording an episode: {worst.attack} at ε = {level.radius:g}")
         return record(
             self.who.agent, self.who.spec, self._fitted(worst.attack), worst.attack, level.radius, self.p, self.prover,
-            self.seed,
+            self.seed, self.clock.until_the_end(),
         )  # fmt: skip
 
     def _world(self) -> VecEnv:

@@ -16,7 +16,9 @@ from radial.audits.clock import Clock, OutOfTime
 from radial.audits.result import AuditResult
 from radial.audits.suite import masking
 from radial.audits.testing import assert_robust
+from radial.audits.worst import WorstCase, lifted
 from radial.core.data import BadInput, EnvSpec
+from radial.evaluation.anytime import Proven
 
 CARTPOLE = EnvSpec("classic", "CartPole-v1", {"max_episode_steps": 20})
 PENDULUM = EnvSpec("classic", "Pendulum-v1", {"max_episode_steps": 10})
@@ -138,6 +140,13 @@ def test_a_budget_is_honoured_and_cuts_are_listed() -> None:
         clock.tick()
     with pytest.raises(BadInput, match="budget is too small"):
         audit(balancer(), CARTPOLE, 0.1, budget=1e-9)
+
+
+def test_what_is_proven_at_a_radius_holds_at_smaller_ones() -> None:
+    small, large = (WorstCase((Proven(lower, math.inf, 1),) * 2) for lower in (3.0, 6.0))
+    found = lifted([small, None, WorstCase(large.starts[:1])])
+    assert found[1] is None
+    assert [start.lower for start in found[0].starts] == [6.0, 3.0]  # type: ignore[union-attr]
 
 
 def test_masked_gradients_raise_an_alarm() -> None:

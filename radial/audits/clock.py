@@ -37,6 +37,10 @@ class Clock:
         if self.end is not None and self.seconds is not None:
             self.end -= min(seconds, self.seconds / 5)
 
+    def until_the_end(self) -> float:
+        """Seconds that remain of the whole budget, what is reserved included; at least one, or infinity."""
+        return float("inf") if self.seconds is None else max(1.0, self.seconds - self.spent)
+
     def left(self) -> float:
         """Seconds that remain, or infinity."""
         return float("inf") if self.end is None else self.end - time.monotonic()

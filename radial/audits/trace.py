@@ -5,6 +5,7 @@ Plain lists and strings, ready for JSON; how they are drawn is the page's busine
 
 import base64
 import math
+import time
 from typing import Any
 
 import torch
@@ -24,8 +25,11 @@ NOTICED = 0.1  # of the range of actions: what counts as moving a continuous act
 
 
 @torch.no_grad()
-def play_once(agent: Any, spec: EnvSpec, attack: Attack | None, radius: float, p: float, seed: int) -> dict[str, Any]:
-    """Episode 0 of an evaluation with this seed: observations, what was shown, actions, rewards."""
+def play_once(
+    agent: Any, spec: EnvSpec, attack: Attack | None, radius: float, p: float, seed: int, seconds: float = math.inf
+) -> dict[str, Any]:
+    """Episode 0 of an evaluation with this seed, as far as time allows: what was there, shown, done and paid."""
+    end = time.monotonic() + seconds
     env_seed, _, attack_seed, _ = streams(seed)
     world = as_trained(agent, make_env(spec_of(spec), 1, env_seed))
     rng = torch.Generator().manual_seed(attack_seed)
@@ -45,7 +49,7 @@ def play_once(agent: Any, spec: EnvSpec, attack: Attack | None, radius: float, p
                 seen[name].append(value[0].clone())
             seen["reward"].append(float(step.score[0]))
             obs, first = step.obs, torch.zeros(1, dtype=torch.bool)
-            if bool(step.ended[0]):
+            if bool(step.ended[0]) or time.monotonic() > end:
                 break
         return {"ended": bool(step.ended[0]), "limits": world.actions, **seen}
     finally:
@@ -53,11 +57,19 @@ def play_once(agent: Any, spec: EnvSpec, attack: Attack | None, radius: float, p
 
 
 def record(
-    agent: Any, spec: EnvSpec, attack: Attack, name: str, radius: float, p: float, prover: Prover, seed: int
+    agent: Any,
+    spec: EnvSpec,
+    attack: Attack,
+    name: str,
+    radius: float,
+    p: float,
+    prover: Prover,
+    seed: int,
+    seconds: float = math.inf,
 ) -> dict[str, Any]:
-    """Both episodes and everything the inspector needs."""
-    nominal = play_once(agent, spec, None, 0.0, p, seed)
-    hit = play_once(agent, spec, attack, radius, p, seed)
+    """Both episodes and everything the inspector needs; `seconds` may cut them short."""
+    nominal = play_once(agent, spec, None, 0.0, p, seed, seconds / 4)
+    hit = play_once(agent, spec, attack, radius, p, seed, seconds / 2)
     x, shown = torch.stack(hit["x"]), torch.stack(hit["shown"])
     discrete = isinstance(agent.actions, Discrete)
     with torch.no_grad():

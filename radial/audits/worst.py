@@ -3,9 +3,11 @@
 The search itself is `evaluation.worst_case`; here it is given time, and its answer a name.
 """
 
+import itertools
 import math
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -88,6 +90,24 @@ def worst_case(
         if clock.left() <= 0:
             break
     return WorstCase(tuple(found))
+
+
+def lifted(found: Sequence[WorstCase | None]) -> list[WorstCase | None]:
+    """What is proven at a radius holds at every smaller one too: the better of both, start by start.
+
+    found  by radius, smallest first
+    """
+    better: list[WorstCase | None] = []
+    larger: tuple[Proven, ...] = ()
+    for one in reversed(found):
+        if one is not None:
+            pairs = itertools.zip_longest(one.starts, larger[: len(one.starts)])
+            larger = tuple(
+                own if over is None else replace(own, lower=max(own.lower, over.lower)) for own, over in pairs
+            )
+            one = WorstCase(larger)
+        better.append(one)
+    return better[::-1]
 
 
 def _finite(value: float) -> float | None:
