@@ -76,7 +76,7 @@ def test_one_attack_step_by_step(capsys: pytest.CaptureFixture[str], elsewhere: 
         (("audit", "agent", "--attacks", "pdg"), "attack 'pdg' cannot be run"),
         (
             ("audit", "odd.onnx"),
-            "odd.onnx is not an agent: expected a folder, or a file ending in .model, .zip,",
+            "odd.onnx is not an agent: expected a folder, or a file ending in .model, .pt, .zip,",
         ),
         (("report",), "runs"),
         (("report", "broken"), "broken/audit.json is not readable JSON"),

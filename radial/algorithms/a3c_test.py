@@ -182,10 +182,10 @@ def test_a_signal_saves_and_stops_and_the_run_goes_on(tmp_path: Path, monkeypatc
     calls = iter(range(1_000))
     update = a3c.Player.update
 
-    def interrupted(player, step):  # type: ignore[no-untyped-def]
+    def interrupted(player, step, clock):  # type: ignore[no-untyped-def]
         if next(calls) == 20:
             signal.raise_signal(signal.SIGTERM)
-        return update(player, step)
+        return update(player, step, clock)
 
     with monkeypatch.context() as patch:
         patch.setattr(a3c.Player, "update", interrupted)

@@ -139,6 +139,7 @@ def test_the_table_has_the_names_of_the_command_line() -> None:
         "rs",
         "rs+mad",
         "compounding",
+        "transfer",
         "pgd",
         "pgd-procgen",
         "pgd-strong",
