@@ -147,12 +147,12 @@ class _Audit:
         """In the order in which they matter; each as far as there is time."""
         quick = [name for name in dict.fromkeys(names) if name not in LEARNED]
         discrete = isinstance(self.who.agent.actions, Discrete)
-        for level in self.result.levels:  # all states at once: the cheapest of all
+        for name in quick[:1]:  # whoever has a minute wants to know this first
+            self._attack_all(name)
+        for level in self.result.levels:
             (self._certify if discrete else self._enclose)(level)
         if discrete:
             self.clock.run("certified radius", self._certified_radius)
-        for name in quick[:1]:
-            self._attack_all(name)
         if discrete:
             self._worst_cases()
             for level in self.result.levels:

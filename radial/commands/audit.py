@@ -43,12 +43,14 @@ def audit(
     """
     from radial.audits.audit import audit as run
     from radial.audits.require import requirement
+    from radial.bench.measure import keep_freed_memory
     from radial.recipes.recipe import parse_radius
     from radial.recipes.zoo import resolve
     from radial.reports.page import write_page
 
     wanted = [requirement(text) for text in require]
     path = resolve(agent)
+    keep_freed_memory()
     folder = out or Path("out") / f"audit-{path.stem or path.name}"
     with warnings_said():
         result = run(
