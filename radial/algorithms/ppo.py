@@ -16,10 +16,11 @@ from radial.agents.card import described
 from radial.agents.impala_agent import ImpalaAgent
 from radial.agents.normalizer import RewardScale
 from radial.agents.registry import AnyAgent, check_fit
+from radial.algorithms.adversary import Adversary
 from radial.algorithms.config import LATER, encode
 from radial.algorithms.learner import STANDARDIZE, Learner, Limits, Minibatch
 from radial.algorithms.ramp import Guide, some, time_at
-from radial.algorithms.rollouts import Adversary, Rollout, check_finite, collect
+from radial.algorithms.rollouts import Rollout, check_finite, collect
 from radial.algorithms.run import Run, Stopped, derived_seed
 from radial.algorithms.scores import Scores
 from radial.algorithms.seeing import PPOAgent, actor_for, agent_to_train, judge, prepared
@@ -148,6 +149,7 @@ def train(
         agent, learner, scale, rng = set_up(config, seed, torch.device(device), init)
         step, update = 0, 0
         actor, scores = actor_for(agent, config.compile), Scores(config.num_envs)
+        adversary = None if attack is None else Adversary(attack, agent, config.attack_probability, config.compile)
         if run.restored is not None:
             step, update = _restore(run, agent, learner, scale, scores, rng, guide)
         env: VecEnv | None = None
@@ -163,11 +165,9 @@ def train(
 
             # ------------------------------------------------------------------------------------------------- act
             began, before = time.perf_counter(), step
-            adversary = None
-            if attack is not None and config.attack_radius(step) > 0:
-                adversary = Adversary(attack, config.attack_radius(step), config.attack_probability)
+            between = adversary if adversary is not None and adversary.begin(config.attack_radius(step)) else None
             scaled = scale if config.scale_rewards else None
-            rollout, x = collect(env, x, actor, scaled, scores, config.rollout // config.num_envs, rng, adversary)
+            rollout, x = collect(env, x, actor, scaled, scores, config.rollout // config.num_envs, rng, between)
             left = 1 - step / config.total_steps if config.anneal else 1.0  # of the learning rates
             step += int(rollout.real.sum())
             update += 1

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from radial.agents.normalizer import RewardScale
+from radial.algorithms.adversary import Adversary
 from radial.algorithms.scores import Scores
-from radial.core.ball import Ball
-from radial.core.data import Attack, VecEnv
+from radial.core.data import VecEnv
 
 
 class Acting(Protocol):
@@ -53,22 +53,6 @@ class Rollout:
     real: Tensor
 
 
-@dataclass(frozen=True)
-class Adversary:
-    """Adversarial training: each row of a step is shown attacked with some probability (SA-PPO's baseline)."""
-
-    attack: Attack
-    radius: float
-    probability: float
-
-    def __call__(self, agent: Any, x: Tensor, rng: torch.Generator) -> Tensor:
-        """What the agent is shown instead of x (N, *obs)."""
-        ball = Ball(x, self.radius)
-        shown = ball.project(self.attack.perturb(agent, ball, rng))
-        chosen = torch.rand(x.shape[0], generator=rng, device=x.device) < self.probability
-        return torch.where(chosen.unsqueeze(-1), shown, x)
-
-
 def collect(
     env: VecEnv,
     x: Tensor,
@@ -89,7 +73,7 @@ def collect(
             x, action = actor.observe_and_act(obs, noise[t])
         else:
             x = x if obs is None else actor.observe(obs)
-            x = x if adversary is None else adversary(actor.agent, x, rng)
+            x = x if adversary is None else adversary(x, rng)
             action = actor.act(x, noise[t])
         step = env.step(action.cpu())
         rows.append((x, action, step.reward, step.score, step.terminated, step.ended, step.real))

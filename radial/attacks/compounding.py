@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from radial.attacks.gradient import Memoryless, ascend_last, check_steps, one_step_away
+from radial.attacks.gradient import Memoryless, ascend_last, check_steps, normal_like, one_step_away
 from radial.attacks.learning import (
     Rollouts,
     Transitions,
@@ -72,7 +72,7 @@ class CompoundingAttack(Memoryless):
 
     def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
         """The last iterate, (B, *obs)."""
-        start = one_step_away(ball, self.steps, rng)
+        start = one_step_away(ball, self.steps, normal_like(ball.center, rng))
         return ascend_last(self.score(agent, ball.center), ball, self.steps, start)
 
 

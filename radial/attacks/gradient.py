@@ -5,7 +5,7 @@ legal is the caller's.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -86,16 +86,24 @@ class MAD(Memoryless):
         std = agent.log_std.detach().exp() if self.stochastic else None
         return distance_of_means(agent, center, None if std is None else std / std.mean())
 
+    def draws(self, agent: Any) -> int:
+        """How many arrays N(0, 1) in the shape of the observations it needs: the start, and n of each step."""
+        return 1 if isinstance(agent.actions, Discrete) else self.steps + 1
+
     def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
         """The last iterate, (B, *obs)."""
+        return self.climb(agent, ball, [normal_like(ball.center, rng) for _ in range(self.draws(agent))])
+
+    def climb(self, agent: Any, ball: Ball, noise: Sequence[Tensor]) -> Tensor:
+        """The last iterate, (B, *obs), as a function of what was drawn: a training can compile that."""
         score = self.score(agent, ball.center)
-        x = one_step_away(ball, self.steps, rng)
+        x = one_step_away(ball, self.steps, noise[0])
         if isinstance(agent.actions, Discrete):
             return ascend_last(score, ball, self.steps, x)
         step = ball.budget() / self.steps
         for i in range(self.steps):
-            noise = normal_like(x, rng) * (2 * step).sqrt() / (i + 2)
-            x = ball.project(x + step * steepest(gradient(score, x) + noise, ball))
+            shaken = gradient(score, x) + noise[i + 1] * (2 * step).sqrt() / (i + 2)
+            x = ball.project(x + step * steepest(shaken, ball))
         return x
 
 
@@ -170,7 +178,11 @@ class FGSM(Memoryless):
 
     def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
         """Where the step ends, (B, *obs)."""
-        at = ball.center if isinstance(agent.actions, Discrete) else one_step_away(ball, 10, rng)
+        at = (
+            ball.center
+            if isinstance(agent.actions, Discrete)
+            else one_step_away(ball, 10, normal_like(ball.center, rng))
+        )
         slope = gradient(self.score(agent, ball.center), at)
         return ball.project(ball.center + ball.budget() * steepest(slope, ball))
 
@@ -244,9 +256,9 @@ def near(ball: Ball, steps: int) -> Ball:
     return Ball(ball.center, ball.radius / steps, ball.p, ball.low, ball.high)
 
 
-def one_step_away(ball: Ball, steps: int, rng: torch.Generator) -> Tensor:
+def one_step_away(ball: Ball, steps: int, noise: Tensor) -> Tensor:
     """One step from the centre in a random direction, sign(N(0, 1))·ε/steps for p = ∞: off the flat spot, (B, *obs)."""
-    return ball.project(ball.center + ball.budget() / steps * steepest(normal_like(ball.center, rng), ball))
+    return ball.project(ball.center + ball.budget() / steps * steepest(noise, ball))
 
 
 def gradient(score: Score, x: Tensor) -> Tensor:
