@@ -5,17 +5,19 @@ Everything is measured in one run and reported as a ratio, because steps per sec
 
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
+from radial.algorithms.adversary import Adversary
 from radial.algorithms.ppo import PPOConfig, estimate, set_up
 from radial.algorithms.rollouts import collect
 from radial.algorithms.scores import Scores
 from radial.algorithms.seeing import actor_for
-from radial.core.data import Continuous, VecEnv
+from radial.core.data import Attack, Continuous, VecEnv
 from radial.envs.make import make_env
 
 WARM_UP = 2  # rounds that are not counted: compilation, first touch of memory
@@ -35,38 +37,56 @@ class Row:
 class Trainee:
     """One training in progress on the shared pool."""
 
-    def __init__(self, name: str, config: PPOConfig, device: torch.device) -> None:
+    def __init__(self, name: str, config: PPOConfig, device: torch.device, attack: Attack | None = None) -> None:
         self.name, self.config = name, config
         self.agent, self.learner, self.scale, self.rng = set_up(config, 0, device)
         self.actor = actor_for(self.agent, config.compile)
+        self.adversary = attack and Adversary(attack, self.agent, config.attack_probability, config.compile)
         self.speeds: list[float] = []
         self.shares: list[float] = []
 
     def round(self, env: VecEnv, obs: Tensor) -> None:
         """One rollout and one update, with the recipe's own hyperparameters, a quarter of the way."""
-        config = self.config
+        config, time_now = self.config, self.config.total_steps // 4
+        between = self.adversary if self.adversary and self.adversary.begin(config.attack_radius(time_now)) else None
         self.actor.begin()
         x = self.actor.observe(obs)
         self.actor.finish()
         began = time.perf_counter()
         rollout, _ = collect(
-            env, x, self.actor, self.scale, Scores(config.num_envs), config.rollout // config.num_envs, self.rng
+            env,
+            x,
+            self.actor,
+            self.scale,
+            Scores(config.num_envs),
+            config.rollout // config.num_envs,
+            self.rng,
+            between,
         )
         acted = time.perf_counter()
         data = estimate(rollout, self.agent, config.discount, config.lam)
-        self.learner.learn(data, config.total_steps // 4, 1.0, self.rng)
+        self.learner.learn(data, time_now, 1.0, self.rng)
         ended = time.perf_counter()
         self.speeds.append(int(rollout.real.sum()) / (ended - began))
         self.shares.append((ended - acted) / (ended - began))
 
 
-def measure(configs: dict[str, PPOConfig], rounds: int, threads: int | None, device: torch.device) -> Iterator[Row]:
-    """Random stepping and each training in turn, round after round, on one pool of environments."""
+def measure(
+    configs: dict[str, PPOConfig],
+    rounds: int,
+    threads: int | None,
+    device: torch.device,
+    attacks: Mapping[str, Attack] = MappingProxyType({}),
+) -> Iterator[Row]:
+    """Random stepping and each training in turn, round after round, on one pool of environments.
+
+    attacks  the objects behind the attacks that configs name, by the names of the configs
+    """
     first = next(iter(configs.values()))
     env = make_env(first.env, first.num_envs, 0, threads=threads)
     env.reset()
     rng = torch.Generator().manual_seed(0)
-    trainees = [Trainee(name, config, device) for name, config in configs.items()]
+    trainees = [Trainee(name, config, device, attacks.get(name)) for name, config in configs.items()]
     random_speeds: list[float] = []
     for _ in range(WARM_UP + rounds):
         began = time.perf_counter()

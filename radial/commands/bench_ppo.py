@@ -38,6 +38,7 @@ def bench_ppo(
     from radial.bench.ppo import measure
     from radial.cli import torch_device
     from radial.recipes.recipe import recipe
+    from radial.recipes.training import attack_named
 
     if rounds < 1:
         raise BadInput(f"rounds must be a whole number ≥ 1, got {rounds}")
@@ -51,7 +52,8 @@ def bench_ppo(
     keep_freed_memory()
     torch.set_num_threads(1)  # a second thread loses more in waiting than it gains on matrices this small
     say(f"compiling, then {rounds} rounds of {', '.join(recipes)} …")
-    rows = list(measure(configs, rounds, threads, torch_device(device)))
+    attacks = {name: attack_named(config.attack) for name, config in configs.items() if config.attack is not None}
+    rows = list(measure(configs, rounds, threads, torch_device(device), attacks))
     if json:
         print_json({"machine": machine(), "rounds": rounds, "rows": [dataclasses.asdict(row) for row in rows]})
         return
