@@ -24,6 +24,7 @@ from radial.recipes.recipe import RECIPES, parse_radius, recipe, spell_radius, w
 TASKS = ("hopper", "walker2d", "halfcheetah")
 METHODS = ("ppo", "radial-ppo", "radial-ppo-paper", "radial-ppo-released", "sa-ppo-convex", "sa-ppo-sgld")
 MUJOCO = [f"{task}-{method}" for task in TASKS for method in METHODS]
+MUJOCO.insert(2, "hopper-radial-ppo-undisturbed")
 CLASSIC = [f"{task}-{method}" for task in ("cartpole", "pendulum") for method in ("ppo", "radial-ppo")]
 GAMES = ("pong", "freeway", "bankheist", "roadrunner")
 Q_METHODS = (
@@ -124,13 +125,14 @@ def test_ramps_begin_and_end_where_the_authors_do() -> None:
     assert walker.coefficients(1_000_000) == {"radius": 1e-10, "kappa": 0.5}  # standard in name
 
 
-def test_our_form_differs_from_the_papers_in_its_objective_and_the_limit_on_the_deviation() -> None:
+def test_our_form_differs_from_the_papers_in_its_objective_the_deviation_and_who_disturbs_it() -> None:
     for task in TASKS:
         ours, paper = recipe(f"{task}-radial-ppo"), recipe(f"{task}-radial-ppo-paper")
         assert isinstance(ours.config.objective, RadialLikelihood)
         assert isinstance(paper.config.objective, RadialWorstCase)
         assert ours.config.objective.radius == paper.config.objective.radius
         start = {"objective": Plain(), "max_std": None, "initial_std": 1.0}
+        start |= {"attack": None, "attack_radius": Constant(0.0), "attack_probability": 0.0}
         assert replace(ours.config, **start) == replace(paper.config, **start)
 
 
