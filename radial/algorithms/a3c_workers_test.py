@@ -27,13 +27,17 @@ TROUBLE = "RADIAL_TEST_TROUBLE"  # a folder: whoever makes a file there first ha
 
 
 class Troubled:
-    """An env that at its 30th step does to its process what nobody has done yet."""
+    """An env that at its 30th step does to its process what nobody has done yet.
+
+    It takes its time, so that one worker alone cannot finish the training before the other is missed.
+    """
 
     def __init__(self, env: VecEnv) -> None:
         self.env, self.count = env, 0
 
     def step(self, action: torch.Tensor) -> Step:
         self.count += 1
+        time.sleep(0.006)  # × 1,000 steps of two envs: twice the patience
         if self.count == 30:
             for name, trouble in TROUBLES.items():
                 if _first(name):
