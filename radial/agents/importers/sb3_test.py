@@ -1,6 +1,7 @@
 """Files of Stable-Baselines3: our outputs are its outputs, for every algorithm, policy and space that is read."""
 
 import functools
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,8 @@ from radial.agents.wrapped import WrappedCategorical, WrappedGaussian, WrappedQ
 from radial.core.data import BadInput, Continuous, Discrete
 
 sb3 = pytest.importorskip("stable_baselines3", reason="compares with Stable-Baselines3, which is not installed")
-MODELS = Path("/work/shared/models/sb3")
+SHARED = Path(os.environ.get("RADIAL_MODELS") or Path(__file__).resolve().parents[4] / "shared" / "models")
+MODELS = SHARED / "sb3"
 
 
 class Blank(gymnasium.Env[Any, Any]):
