@@ -311,9 +311,8 @@ def check_memory(
     prioritised: Prioritised | None = None,
 ) -> int:
     """The bytes that a replay will hold, or a BadInput if they are more than there are."""
-    for name, value in {"replay_capacity": capacity, "num_envs": num_envs}.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise BadInput(f"{name} must be a whole number ≥ 1, got {value!r}")
+    checks.check_whole("replay_capacity", capacity, 1)
+    checks.check_whole("num_envs", num_envs, 1)
     if dtype not in DTYPES:
         raise BadInput(f"observations must be uint8, float32 or float64 to be held in a replay, got {dtype}")
 

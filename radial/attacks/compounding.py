@@ -9,20 +9,19 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from radial.attacks.gradient import Memoryless, ascend_last, check_steps, normal_like, one_step_away
+from radial.attacks.gradient import Memoryless, ascend_last, normal_like, one_step_away
 from radial.attacks.learning import (
     Rollouts,
     Transitions,
-    check_counts,
-    check_weights,
     fresh_mlp,
     minibatches,
     opened,
     policy,
     size_of,
 )
+from radial.core import checks
 from radial.core.ball import Ball
-from radial.core.data import BadInput, EnvSpec, VecEnv
+from radial.core.data import EnvSpec, VecEnv
 from radial.core.search import Score
 
 
@@ -94,13 +93,9 @@ class Compounding:
     num_envs: int = 16
 
     def __post_init__(self) -> None:
-        check_steps(self.steps)
-        check_counts(
-            horizon=self.horizon, epochs=self.epochs, batch=self.batch, hidden=self.hidden, num_envs=self.num_envs
-        )
-        check_weights(learning_rate=self.learning_rate)
-        if self.samples < 100:
-            raise BadInput(f"samples must be ≥ 100, got {self.samples}")
+        checks.whole(self, "steps", "horizon", "epochs", "batch", "hidden", "num_envs")
+        checks.whole(self, "samples", least=100)
+        checks.not_negative(self, "learning_rate")
 
     def fit(self, agent: Any, env: EnvSpec | VecEnv, seed: int) -> CompoundingAttack:
         """Play, learn, return the attack. A VecEnv must be fresh, is used up, and stays open."""

@@ -65,7 +65,7 @@ def test_the_same_seed_learns_the_same() -> None:
 def test_bad_input() -> None:
     with pytest.raises(BadInput, match="horizon must be a whole number ≥ 1, got 0"):
         Compounding(horizon=0)
-    with pytest.raises(BadInput, match="samples must be ≥ 100, got 5"):
+    with pytest.raises(BadInput, match="samples must be a whole number ≥ 100, got 5"):
         Compounding(samples=5)
     with pytest.raises(BadInput, match="learning_rate must be finite and ≥ 0, got nan"):
         Compounding(learning_rate=float("nan"))

@@ -13,6 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from radial.core import checks
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Discrete
 from radial.core.search import Score, pgd, steepest, with_restarts
@@ -50,7 +51,7 @@ class Critic(Memoryless):
     steps: int = 10  # of radius/steps each, by the sign of the gradient
 
     def __post_init__(self) -> None:
-        check_steps(self.steps)
+        checks.whole(self, "steps")
 
     def score(self, agent: Any, center: Tensor) -> Score:
         """−V(x), (B, *obs) → (B,)."""
@@ -77,7 +78,7 @@ class MAD(Memoryless):
     stochastic: bool = False  # the agent samples its actions: σ̃ = σ/mean(σ). Otherwise it plays the mean and σ̃ = 1
 
     def __post_init__(self) -> None:
-        check_steps(self.steps)
+        checks.whole(self, "steps")
 
     def score(self, agent: Any, center: Tensor) -> Score:
         """D(x), (B, *obs) → (B,)."""
@@ -126,7 +127,7 @@ class PGD(Memoryless):
     loss: Objective = "cross-entropy"  # or "margin", max_{y≠a} s_y − s_a, which is > 0 just where the choice changes
 
     def __post_init__(self) -> None:
-        check_steps(self.steps)
+        checks.whole(self, "steps")
         if not (math.isfinite(self.step_size) and self.step_size > 0):
             raise BadInput(f"step_size must be finite and > 0, got {self.step_size}")
         if self.restarts < 1:
@@ -238,12 +239,6 @@ def margin_against(agent: Any, center: Tensor) -> Score:
 
 
 # ---------------------------------------------------------------------------------------------------------- the steps
-
-
-def check_steps(steps: int) -> None:
-    """Refuse a number of steps that cannot be meant."""
-    if not isinstance(steps, int) or isinstance(steps, bool) or steps < 1:
-        raise BadInput(f"steps must be a whole number ≥ 1, got {steps!r}")
 
 
 def ascend_last(score: Score, ball: Ball, steps: int, start: Tensor) -> Tensor:

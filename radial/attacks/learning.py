@@ -137,17 +137,3 @@ def fresh_mlp(sizes: Sequence[int], rng: torch.Generator) -> nn.Sequential:
 def minibatches(count: int, parts: int, rng: torch.Generator) -> Iterator[Tensor]:
     """The numbers 0 … count − 1 in random order, cut into `parts` pieces."""
     yield from torch.randperm(count, generator=rng).tensor_split(parts)
-
-
-def check_counts(**counts: int) -> None:
-    """Refuse numbers that cannot be counts."""
-    for name, value in counts.items():
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise BadInput(f"{name} must be a whole number ≥ 1, got {value!r}")
-
-
-def check_weights(**weights: float) -> None:
-    """Refuse numbers that cannot be radii, rates or weights."""
-    for name, value in weights.items():
-        if not (math.isfinite(value) and value >= 0):
-            raise BadInput(f"{name} must be finite and ≥ 0, got {value}")

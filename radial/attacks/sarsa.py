@@ -11,12 +11,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from radial.attacks.gradient import Memoryless, ascend_last, check_steps, near
+from radial.attacks.gradient import Memoryless, ascend_last, near
 from radial.attacks.learning import (
     Rollouts,
     Transitions,
-    check_counts,
-    check_weights,
     fresh_mlp,
     minibatches,
     opened,
@@ -24,8 +22,9 @@ from radial.attacks.learning import (
     size_of,
 )
 from radial.bounds.methods import mixed
+from radial.core import checks
 from radial.core.ball import Ball
-from radial.core.data import BadInput, EnvSpec, VecEnv
+from radial.core.data import EnvSpec, VecEnv
 from radial.core.schedules import Linear
 from radial.core.search import Score
 
@@ -83,18 +82,9 @@ class RobustSarsa:
     num_envs: int = 16
 
     def __post_init__(self) -> None:
-        check_steps(self.steps)
-        check_counts(
-            iterations=self.iterations,
-            samples=self.samples,
-            epochs=self.epochs,
-            parts=self.parts,
-            num_envs=self.num_envs,
-        )
-        check_weights(sarsa_radius=self.sarsa_radius, sarsa_weight=self.sarsa_weight, learning_rate=self.learning_rate)
-        for name, value in (("mad_ratio", self.mad_ratio), ("discount", self.discount)):
-            if not 0 <= value <= 1:
-                raise BadInput(f"{name} must be in [0, 1], got {value}")
+        checks.whole(self, "steps", "iterations", "samples", "epochs", "parts", "num_envs")
+        checks.not_negative(self, "sarsa_radius", "sarsa_weight", "learning_rate")
+        checks.share(self, "mad_ratio", "discount")
 
     def fit(self, agent: Any, env: EnvSpec | VecEnv, seed: int) -> SarsaAttack:
         """Play, learn, return the attack. A VecEnv must be fresh, is used up, and stays open."""

@@ -97,7 +97,7 @@ def test_the_same_seed_learns_the_same_and_touches_no_one() -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"mad_ratio": 1.5}, r"mad_ratio must be in \[0, 1\], got 1.5"),
+        ({"mad_ratio": 1.5}, r"mad_ratio must lie in \[0, 1\], got 1.5"),
         ({"sarsa_radius": -1.0}, "sarsa_radius must be finite and ≥ 0, got -1.0"),
         ({"iterations": 0}, "iterations must be a whole number ≥ 1, got 0"),
     ],

@@ -11,9 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from radial.attacks.gradient import PGD, Memoryless
-from radial.attacks.learning import Rollouts, check_counts, check_weights, fresh_mlp, minibatches, opened, size_of
+from radial.attacks.learning import Rollouts, fresh_mlp, minibatches, opened, size_of
+from radial.core import checks
 from radial.core.ball import Ball
-from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
+from radial.core.data import Continuous, Discrete, EnvSpec, VecEnv
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,10 +54,9 @@ class Transfer:
     num_envs: int = 16
 
     def __post_init__(self) -> None:
-        check_counts(epochs=self.epochs, batch=self.batch, hidden=self.hidden, num_envs=self.num_envs)
-        check_weights(learning_rate=self.learning_rate)
-        if self.samples < 100:
-            raise BadInput(f"samples must be ≥ 100, got {self.samples}")
+        checks.whole(self, "epochs", "batch", "hidden", "num_envs")
+        checks.whole(self, "samples", least=100)
+        checks.not_negative(self, "learning_rate")
 
     def fit(self, agent: Any, env: EnvSpec | VecEnv, seed: int) -> TransferAttack:
         """Play, learn, return the attack. A VecEnv must be fresh, is used up, and stays open."""

@@ -31,12 +31,13 @@ from radial.audits.worst import (
     reward_is_bounded,
     worst_case,
 )
+from radial.core.checks import check_whole
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
 from radial.envs.make import make_env
 from radial.evaluation import statistics
 from radial.evaluation.audit import Prover
 from radial.evaluation.certificates import gwc
-from radial.evaluation.episodes import Fittable, check_radius, check_spaces, check_whole, evaluate, streams
+from radial.evaluation.episodes import Fittable, check_radius, check_spaces, evaluate, streams
 
 Say = Callable[[str], None]
 STATES = 20_000  # visited states that are bounded; of pictures
@@ -72,8 +73,8 @@ def audit(
     attacks  names in `ATTACKS`; default: all that apply
     require  texts such as "return@0.05>=400"; their radii are added to those that are tried
     """
-    check_whole("episodes", episodes, 1)
-    check_whole("seed", seed, 0)
+    episodes = check_whole("episodes", episodes, 1)
+    seed = check_whole("seed", seed, 0)
     if budget is not None and not (isinstance(budget, int | float) and 0 < budget < math.inf):
         raise BadInput(f"budget must be a number of minutes > 0 or None, got {budget!r}")
     wanted = [requirement(text) for text in require]

@@ -1,19 +1,30 @@
-"""Checks that configs share: each looks at named fields of an object and says in one line what is wrong.
+"""Checks that all rooms share: of a number by its name, or of named fields of a config; one line says what is wrong.
 
-Absence is None; whether a field may be absent is for its type to say, so None passes here.
+Absence is None; whether a field may be absent is for its type to say, so None passes where fields are checked.
 """
 
 import math
-from numbers import Real
+from numbers import Integral, Real
 
 from radial.core.data import BadInput
+
+
+def check_whole(name: str, value: int, least: int) -> int:
+    """The number as Python's own, NumPy's integers included; a BadInput for what is no whole number ≥ least."""
+    if not is_whole(value, least):
+        raise BadInput(f"{name} must be a whole number ≥ {least}, got {value!r}")
+    return int(value)
+
+
+def is_whole(value: object, least: int) -> bool:
+    """Whether it is a whole number ≥ least; True and False are none."""
+    return isinstance(value, Integral) and not isinstance(value, bool) and int(value) >= least
 
 
 def whole(config: object, *names: str, least: int = 1) -> None:
     """Whole numbers ≥ least."""
     for name, value in _given(config, names):
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
-            raise BadInput(f"{name} must be a whole number ≥ {least}, got {value!r}")
+        check_whole(name, value, least)  # type: ignore[arg-type]
 
 
 def positive(config: object, *names: str) -> None:

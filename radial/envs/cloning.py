@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from radial.core.checks import is_whole
 from radial.core.data import BadInput, Discrete, EnvSpec
 from radial.envs.atari import Games, ale_engine, picture_of
 from radial.envs.atari_frames import GAMES, PRESETS
@@ -61,7 +62,7 @@ class Cloneable(Protocol):
 
 def make_cloneable(spec: EnvSpec, seed: int) -> Cloneable:
     """One env of suite atari or of Gymnasium's classic control, with discrete actions; the seed makes its stream."""
-    if not isinstance(seed, int) or isinstance(seed, bool) or not 0 <= seed < 2**31:
+    if not is_whole(seed, 0) or seed >= 2**31:
         raise BadInput(f"seed must be an integer in 0 … 2³¹ − 1, got {seed!r}")
     suite_of(spec)
     if spec.suite == "atari":
@@ -216,7 +217,7 @@ def _copy(state: Any) -> Any:
 def _check_step(spec: EnvSpec, action: int, actions: Discrete, ended: bool) -> None:
     if ended:
         raise RuntimeError(f"reset {spec} before a step: it is new, or its episode has ended")
-    if not isinstance(action, int) or isinstance(action, bool) or not 0 <= action < actions.n:
+    if not is_whole(action, 0) or action >= actions.n:
         raise BadInput(f"action must be an integer in 0 … {actions.n - 1}, got {action!r}")
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import gymnasium
 import numpy as np
 
+from radial.core.checks import check_whole, is_whole
 from radial.core.data import BadInput, EnvSpec, VecEnv
 from radial.envs import envpool_vec, procgen
 from radial.envs.atari import make_atari
@@ -65,10 +66,10 @@ def make_env(
     timeout  seconds one step or reset may take before the process is ended with all stacks on stderr (code 70), because
              native pools cannot be interrupted; None: any time
     """
-    _check_int("num_envs", num_envs, 1)
-    _check_int("seed", seed, 0)
+    check_whole("num_envs", num_envs, 1)
+    check_whole("seed", seed, 0)
     if threads is not None:
-        _check_int("threads", threads, 1)
+        check_whole("threads", threads, 1)
     if timeout is not None and not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
         raise BadInput(f"timeout must be a positive number of seconds or None, got {timeout!r}")
     suite = suite_of(spec)
@@ -126,11 +127,7 @@ def _build_gymnasium(request: Request) -> VecEnv:
     return make_gymnasium(request.spec, request.spec.options, request.seeds, request.timeout)
 
 
-def _whole(value: Option, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-_LENGTH = ("an integer ≥ 1", lambda value: _whole(value, 1))
+_LENGTH = ("an integer ≥ 1", lambda value: is_whole(value, 1))
 _BACKEND = (" or ".join(BACKENDS), lambda value: value in BACKENDS)
 
 _SWITCH = ("true or false", lambda value: isinstance(value, bool))
@@ -144,8 +141,8 @@ _ATARI: dict[str, tuple[str, Callable[[Option], bool]]] = {
 _PROCGEN: dict[str, tuple[str, Callable[[Option], bool]]] = {
     "distribution_mode": (" or ".join(procgen.MODES), lambda value: value in procgen.MODES),
     "split": (" or ".join(procgen.SPLITS), lambda value: value in procgen.SPLITS),
-    "num_levels": ("an integer ≥ 1 (all levels there are: split test)", lambda value: _whole(value, 1)),
-    "start_level": ("an integer ≥ 0", lambda value: _whole(value, 0)),
+    "num_levels": ("an integer ≥ 1 (all levels there are: split test)", lambda value: is_whole(value, 1)),
+    "start_level": ("an integer ≥ 0", lambda value: is_whole(value, 0)),
 }
 
 SUITES: dict[str, Suite] = {
@@ -189,11 +186,6 @@ def _check_option(spec: EnvSpec, suite: Suite, name: str, value: Option) -> None
     allowed, fits = suite.options[name]
     if not fits(value):
         raise BadInput(f"option {name} must be {allowed}, got {value!r}")
-
-
-def _check_int(name: str, value: int, least: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise BadInput(f"{name} must be an integer ≥ {least}, got {value!r}")
 
 
 def _nearest(name: object, known: Collection[str]) -> str:

@@ -17,13 +17,14 @@ from torch import Tensor
 
 from radial.bounds.methods import BoundMethod
 from radial.core.ball import Ball
+from radial.core.checks import check_whole
 from radial.core.data import Agent, BadInput, EnvSpec, Step, VecEnv, Verdict
 from radial.core.search import Score, pgd
 from radial.envs.make import make_env
 from radial.envs.wrapped import Wrapped
 from radial.evaluation import statistics
 from radial.evaluation.audit import Audit, ball_of, ranking, valid_range, warn_of_pixels
-from radial.evaluation.episodes import Progress, View, check_spaces, check_whole, name_of, play, spec_of, streams
+from radial.evaluation.episodes import Progress, View, check_spaces, name_of, play, spec_of, streams
 from radial.evaluation.possible import Adversary, Rule, adversary_of
 
 # ---------------------------------------------------------------------------------------------------------- results
@@ -306,8 +307,8 @@ def terms_of(
         valid_range=valid_range(adversary.agent),
         rule=adversary.rule,
         horizon=horizon,
-        seed=seed,
-        episodes=episodes,
+        seed=int(seed),
+        episodes=int(episodes),
     )
 
 

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from radial.bounds.methods import BoundMethod
 from radial.core.ball import NORMS
+from radial.core.checks import check_whole
 from radial.core.data import Agent, Attack, BadInput, Continuous, Discrete, EnvSpec, VecEnv
 from radial.envs.clipped import as_trained
 from radial.envs.make import make_env, spec_for
@@ -187,9 +188,8 @@ def evaluate(
     check_radius(radius, p)
     _check_attack(attack)
     warn_of_pixels(agent, radius)
-    check_whole("episodes", episodes, 1)
-    if num_envs is not None:
-        check_whole("num_envs", num_envs, 1)
+    episodes, seed = check_whole("episodes", episodes, 1), check_whole("seed", seed, 0)
+    num_envs = None if num_envs is None else check_whole("num_envs", num_envs, 1)
     begun = time.perf_counter()
     env_seed, fit_seed, attack_seed, policy_seed = streams(seed)
     audit = None if certified_by is None else audit_of(agent, certified_by, stochastic)
@@ -326,12 +326,6 @@ def check_radius(radius: float, p: float) -> None:
         raise BadInput(f"radius must be a finite number ≥ 0, got {radius!r}")
     if p not in NORMS:
         raise BadInput(f"p must be 1, 2 or inf, got {p!r}")
-
-
-def check_whole(name: str, value: int, least: int) -> None:
-    """Refuse what is no whole number of at least `least`."""
-    if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise BadInput(f"{name} must be a whole number ≥ {least}, got {value!r}")
 
 
 def name_of(agent: Agent) -> str:

@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from radial.core.checks import check_whole
 from radial.core.data import Agent, BadInput, Discrete, EnvSpec, Step, VecEnv
 from radial.envs.make import make_env
 from radial.envs.wrapped import Wrapped
 from radial.evaluation import statistics
-from radial.evaluation.episodes import Progress, View, check_spaces, check_whole, name_of, play, spec_of, streams
+from radial.evaluation.episodes import Progress, View, check_spaces, name_of, play, spec_of, streams
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ def q_bias(
         env=spec.id,
         engine=dict(world.engine),
         discount=discount,
-        seed=seed,
+        seed=int(seed),
         predicted=tuple(tuple(predicted[:length, i].tolist()) for i, length in enumerate(played.lengths)),
         realised=tuple(tuple(curve.tolist()) for curve in curves),
         returns=played.returns,

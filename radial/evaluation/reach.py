@@ -106,7 +106,8 @@ def reach(
         terms = Terms(
             agent=name or name_of(agent), env=world.spec.id, env_options=dict(world.spec.options),
             engine=dict(world.engine), radius=float(radius), p=math.inf, bound=prover.name,
-            arithmetic=prover.arithmetic, valid_range=None, rule="reach", horizon=None, seed=seed, episodes=episodes,
+            arithmetic=prover.arithmetic, valid_range=None, rule="reach", horizon=None,
+            seed=int(seed), episodes=int(episodes),
         )  # fmt: skip
     moved = torch.cat(found)
     return ActionReach(terms, float(moved.mean()), float(moved.max()), moved.numel(), played.returns)

@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 
 from radial.bounds.methods import BoundMethod
+from radial.core.checks import check_whole
 from radial.core.data import Agent, BadInput, EnvSpec
 from radial.envs.checks import EnvFault
 from radial.envs.make import env_seeds
 from radial.evaluation import statistics
 from radial.evaluation.audit import warn_of_pixels
 from radial.evaluation.certificates import Terms, terms_of
-from radial.evaluation.episodes import Progress, check_spaces, check_whole, spec_of, streams
+from radial.evaluation.episodes import Progress, check_spaces, spec_of, streams
 from radial.evaluation.possible import Adversary, Rule, adversary_of
 
 if TYPE_CHECKING:
@@ -175,9 +176,8 @@ def awc(
 
 def check_limits(episodes: int, seed: int, horizon: int | None, budget: int, reward_low: float | None) -> None:
     """Refuse limits that cannot be meant."""
-    check_whole("episodes", episodes, 1)
-    check_whole("seed", seed, 0)
-    check_whole("budget", budget, 1)
+    for name, value, least in (("episodes", episodes, 1), ("seed", seed, 0), ("budget", budget, 1)):
+        check_whole(name, value, least)
     if horizon is not None:
         check_whole("horizon", horizon, 1)
     if reward_low is not None and not math.isfinite(reward_low):

@@ -12,13 +12,13 @@ from typing import Any
 
 from torch import Tensor
 
+from radial.core.checks import check_whole
 from radial.core.data import BadInput, Step
 from radial.envs.cloning import make_cloneable
 from radial.envs.make import env_seeds, make_env
 from radial.envs.wrapped import Wrapped
 from radial.evaluation import statistics
 from radial.evaluation.certificates import acr
-from radial.evaluation.episodes import check_whole
 from radial.evaluation.q_bias import q_bias
 from radial.evaluation.worst_case import awc
 from radial.recipes.book import SCORES, Book

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from radial.core.checks import check_whole
 from radial.core.data import BadInput
-from radial.evaluation.episodes import check_whole
 from radial.recipes.book import SCORES, Book
 from radial.recipes.protocol import SEED, Column, Score, Subject, Watch, silent
 from radial.recipes.recipe import Cell, recipe

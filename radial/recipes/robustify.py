@@ -26,11 +26,12 @@ from radial.algorithms.ppo import PPOConfig
 from radial.algorithms.ramp import Guide, Ramp
 from radial.algorithms.run import CONFIG
 from radial.attacks import ATTACKS
+from radial.core.checks import check_whole
 from radial.core.data import BadInput, EnvSpec
 from radial.core.schedules import Constant, Smoothed
 from radial.envs.make import make_env, spec_for
 from radial.evaluation.certificates import CertificationRate, Search, acr
-from radial.evaluation.episodes import Evaluation, check_spaces, check_whole, evaluate
+from radial.evaluation.episodes import Evaluation, check_spaces, evaluate
 from radial.evaluation.reach import ActionReach, reach, watching
 from radial.objectives import a3c, dqn, ppo
 from radial.recipes.protocol import Watch, silent

@@ -16,8 +16,8 @@ from radial.agents.checkpoints import CARD, load, save
 from radial.agents.registry import AnyAgent
 from radial.algorithms.config import encode
 from radial.algorithms.ppo import PPOConfig
+from radial.core.checks import check_whole
 from radial.core.data import BadInput
-from radial.evaluation.episodes import check_whole
 from radial.recipes.protocol import LABELS, NOMINAL, SEED, Column, Measure, Score, Subject, Watch, episodes_for, silent
 from radial.recipes.recipe import Config, Recipe, recipe
 from radial.recipes.training import AGENT

@@ -20,6 +20,7 @@ from radial.algorithms import a3c, dqn, ppo
 from radial.algorithms.config import encode
 from radial.algorithms.ramp import Guide
 from radial.attacks import ATTACKS
+from radial.core.checks import check_whole
 from radial.core.data import Attack, BadInput, VecEnv
 from radial.envs.make import make_env
 from radial.objectives import a3c as of_a3c
@@ -57,6 +58,7 @@ def train(
     threads  of the simulator; no result depends on it
     recipe   the name the config goes by, for the card
     """
+    seed = check_whole("seed", seed, 0)
     start = own(load(init), "init") if isinstance(init, str | Path) else init
     check(config, seed, device, start)
     more: dict[str, Any] = {}
