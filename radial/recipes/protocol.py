@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from safetensors.torch import save as encode
 
+from radial.agents.adopted import own
 from radial.agents.checkpoints import load
-from radial.agents.registry import own
 from radial.attacks import ATTACKS
 from radial.core.data import Attack, BadInput, EnvSpec
 from radial.envs.make import make_env
