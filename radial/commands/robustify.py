@@ -68,7 +68,8 @@ def robustify(
     if radius is None:
         raise BadInput("robustify needs a --radius, such as 0.075 or 1/255")
     check_number("threads", threads, 1)
-    loaded = own(load(agent, env), "agent")
+    with warnings_said():
+        loaded = own(load(agent, env), "agent")
     if loaded.card.env is None:
         raise BadInput(f"{agent} does not say where it acts: give --env, such as --env Hopper-v4")
     folder = Path("runs") / f"robust-{Path(agent).stem}-seed{seed}" if out is None else out

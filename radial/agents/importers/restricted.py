@@ -3,6 +3,7 @@
 The archive around a pickle is `archive.py`'s business, and what its numbers mean the importer's.
 """
 
+import math
 import pickletools
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -266,6 +267,7 @@ STEPS: dict[str, Callable[[Machine, Any], None]] = {
     "SHORT_BINUNICODE": lambda m, value: m.stack.append(value),
     "BINBYTES": lambda m, value: m.stack.append(value),
     "SHORT_BINBYTES": lambda m, value: m.stack.append(value),
+    "BYTEARRAY8": lambda m, value: m.stack.append(bytes(value)),
     "EMPTY_TUPLE": lambda m, _: m.stack.append(()),
     "EMPTY_LIST": lambda m, _: m.stack.append([]),
     "EMPTY_DICT": lambda m, _: m.stack.append({}),
@@ -346,10 +348,19 @@ def _array(machine: Machine, state: object) -> "np.ndarray[Any, Any]":
     if type(state) is not tuple or len(state) != 5:
         refuse("an array in it is not stored as numpy does")
     shape = _sizes(state[1])
-    count = 1
-    for size in shape:
-        count *= size
-    return _numbers(machine, state[2], state[4], count).reshape(shape, order="F" if state[3] is True else "C")
+    return _numbers(machine, state[2], state[4], math.prod(shape)).reshape(
+        shape, order="F" if state[3] is True else "C"
+    )
+
+
+def _from_buffer(machine: Machine, args: tuple[Any, ...]) -> Array:
+    """An array, the way protocol 5 writes it: (bytes, dtype, shape, "C" or "F")."""
+    if len(args) != 4 or type(args[3]) is not str or args[3] not in ("C", "F"):
+        refuse("an array in it is not stored as numpy does")
+    shape = _sizes(args[2])
+    return Array(
+        _numbers(machine, args[1], args[0], math.prod(shape)).reshape(shape, order="F" if args[3] == "F" else "C")
+    )
 
 
 def _scalar(machine: Machine, args: tuple[Any, ...]) -> object:
@@ -386,6 +397,8 @@ REBUILD: dict[Name, Callable[[Machine, tuple[Any, ...]], object]] = {
     Name("numpy", "dtype"): _dtype,
     Name("numpy.core.multiarray", "_reconstruct"): lambda machine, args: Array(),
     Name("numpy._core.multiarray", "_reconstruct"): lambda machine, args: Array(),
+    Name("numpy.core.numeric", "_frombuffer"): _from_buffer,
+    Name("numpy._core.numeric", "_frombuffer"): _from_buffer,
     Name("numpy.core.multiarray", "scalar"): _scalar,
     Name("numpy._core.multiarray", "scalar"): _scalar,
     Name("torch._utils", "_rebuild_tensor_v2"): _tensor,

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -166,6 +167,17 @@ def test_statistics_that_lie_beside(name: str, tmp_path: Path) -> None:
     torch.testing.assert_close(agent.scores(x), theirs, atol=1e-6, rtol=1e-6)
     assert agent.card.recipe["notes"] == [f"observations are normalised by {name}"]
     check_adopted(agent, obs, tmp_path / "saved")
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_statistics_of_every_protocol(protocol: int, tmp_path: Path) -> None:
+    """Python 3.14 writes protocol 5 by default, in which arrays are byte arrays; older ones write 4."""
+    _, env = saved(tmp_path)
+    env.action_space.seed(0)  # a generator is pickled, too
+    (tmp_path / "vecnormalize.pkl").write_bytes(pickle.dumps(env, protocol))
+    door: Any = load(tmp_path / "agent.zip").door  # type: ignore[union-attr]
+    np.testing.assert_allclose(door.mean, env.obs_rms.mean)
+    np.testing.assert_allclose(door.std, np.sqrt(env.obs_rms.var + env.epsilon))
 
 
 def test_statistics_of_rewards_alone_change_nothing(tmp_path: Path) -> None:
