@@ -153,11 +153,14 @@ class _Audit:
             (self._certify if discrete else self._enclose)(level)
         if discrete:
             self.clock.run("certified radius", self._certified_radius)
-        if discrete:
             self._worst_cases()
-            for level in self.result.levels:
-                self.clock.run(f"greedy worst case at {level.radius:g}", lambda level=level: self._greedy(level))  # type: ignore[misc]
-        for name in [*quick[1:], *(name for name in dict.fromkeys(names) if name in LEARNED)]:
+        if discrete and not self.proven:  # else the lower side has something better than an estimate
+            self._estimate()
+        for name in quick[1:]:
+            self._attack_all(name)
+        if discrete and self.proven:
+            self._estimate()
+        for name in (name for name in dict.fromkeys(names) if name in LEARNED):
             self._attack_all(name)
         if not discrete:
             for level in self.result.levels:
@@ -221,6 +224,10 @@ class _Audit:
             "unknown": int((~proven & ~changed).sum()),
         }  # fmt: skip
         self.say(f"certified actions at ε = {level.radius:g}: {level.acr['mean']:.3f}")
+
+    def _estimate(self) -> None:
+        for level in self.result.levels:
+            self.clock.run(f"greedy worst case at {level.radius:g}", lambda level=level: self._greedy(level))  # type: ignore[misc]
 
     def _greedy(self, level: Level) -> None:
         world = self._world()
