@@ -90,7 +90,7 @@ def robustify(
 
 
 def _show(found: "Robustified", agent: str) -> None:
-    from radial.recipes.recipe import spell_radius
+    from radial.core.words import spell_radius
 
     facts = found.to_json()
     table = Table("", "before", "after", title=f"{agent} in {found.config.env.id}, ε = {spell_radius(found.radius)}")
