@@ -1,6 +1,8 @@
 """Every example runs, at a small scale."""
 
 import runpy
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -29,3 +31,16 @@ def test_an_audit_of_a_stable_baselines3_agent(tmp_path: Path) -> None:
     result = run("audit_sb3.py", *small)
     assert result.verdict.startswith("Undisturbed")  # type: ignore[attr-defined]
     assert (tmp_path / "audit.html").is_file()
+
+
+def test_the_demo_ends_on_a_page_with_both_agents(tmp_path: Path) -> None:
+    small = ["--steps", "4096", "--episodes", "2", "--budget", "0.2", "--out", str(tmp_path)]
+    command = [sys.executable, str(EXAMPLES / "cartpole.py"), *small]  # its processes must find it again
+    said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout
+    assert (tmp_path / "audit.html").as_uri() in said
+    text = (tmp_path / "audit.html").read_text()
+    assert "<h1>Audit of PPO, RADIAL-PPO</h1>" in text
+    assert "<h2>PPO</h2>" in text
+    assert "<h2>RADIAL-PPO</h2>" in text
+    assert '<section class="inspector"' in text  # of both, where there is time
+    assert len(text) < 5_000_000

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.distributions import Categorical
 
 from radial.agents.card import Card
-from radial.agents.networks import mlp
+from radial.agents.networks import ACTIVATIONS, mlp
 from radial.agents.normalizer import Normalizer
 from radial.core.data import BadInput, Continuous, Discrete
 
@@ -43,18 +43,27 @@ class SoftmaxPolicy:
 
 
 class _Normalized(nn.Module):
-    """What the agents of PPO share: a policy and a critic of one shape, a normaliser in `prepare`, and a card."""
+    """What the agents of PPO share: a policy and a critic of one shape, a normaliser in `prepare`, and a card.
+
+    activation     a key of ACTIVATIONS
+    clips_actions  actions are cut to the env's box before they are taken
+    """
 
     network: nn.Module
     critic: nn.Module
 
-    def __init__(self, observation_shape: tuple[int, ...], hidden: tuple[int, ...], outputs: int) -> None:
+    def __init__(
+        self, observation_shape: tuple[int, ...], hidden: tuple[int, ...], outputs: int, activation: str
+    ) -> None:
         super().__init__()
+        if activation not in ACTIVATIONS:
+            raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
         if len(observation_shape) != 1:
             raise BadInput(f"observation_shape must be (features,) for an MLP agent, got {observation_shape}")
         self.observation_shape, self.hidden = tuple(observation_shape), tuple(hidden)
-        self.network = mlp([observation_shape[0], *hidden, outputs])
-        self.critic = mlp([observation_shape[0], *hidden, 1])
+        self.activation, self.clips_actions = activation, False
+        self.network = mlp([observation_shape[0], *hidden, outputs], ACTIVATIONS[activation])
+        self.critic = mlp([observation_shape[0], *hidden, 1], ACTIVATIONS[activation])
         self.normalizer = Normalizer(self.observation_shape)
         self.card = Card(env=None)
 
@@ -82,15 +91,18 @@ class _Normalized(nn.Module):
 
 
 class GaussianAgent(_Normalized):
-    """A normal distribution around a tanh MLP's mean, with a standard deviation that does not depend on the state."""
+    """A normal distribution around an MLP's mean, with a standard deviation that does not depend on the state."""
 
-    def __init__(self, observation_shape: tuple[int, ...], size: int, hidden: tuple[int, ...] = (64, 64)) -> None:
-        super().__init__(observation_shape, hidden, size)
+    def __init__(
+        self, observation_shape: tuple[int, ...], size: int, hidden: tuple[int, ...] = (64, 64),
+        activation: str = "tanh",
+    ) -> None:  # fmt: skip
+        super().__init__(observation_shape, hidden, size, activation)
         self.actions = Continuous(size)
         self.log_std = nn.Parameter(torch.zeros(size))
 
     def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
-        """The mean action (B, D), or with `rng` a sample. Never clipped: the simulator limits what it is sent."""
+        """The mean action (B, D), or with `rng` a sample. Never cut here: the env does, or the simulator."""
         return self.scores(x) if rng is None else self.sample(x, self.noise(rng, x.shape[0]))
 
     def noise(self, rng: torch.Generator, *shape: int) -> Tensor:
@@ -108,17 +120,22 @@ class GaussianAgent(_Normalized):
 
 
 class CategoricalAgent(_Normalized, SoftmaxPolicy):
-    """A softmax over a tanh MLP's logits."""
+    """A softmax over an MLP's logits."""
 
-    def __init__(self, observation_shape: tuple[int, ...], n: int, hidden: tuple[int, ...] = (64, 64)) -> None:
-        super().__init__(observation_shape, hidden, n)
+    def __init__(
+        self, observation_shape: tuple[int, ...], n: int, hidden: tuple[int, ...] = (64, 64), activation: str = "tanh"
+    ) -> None:
+        super().__init__(observation_shape, hidden, n, activation)
         self.actions = Discrete(n)
 
 
 def agent_for(
-    observation_shape: tuple[int, ...], actions: Discrete | Continuous, hidden: tuple[int, ...] = (64, 64)
+    observation_shape: tuple[int, ...],
+    actions: Discrete | Continuous,
+    hidden: tuple[int, ...] = (64, 64),
+    activation: str = "tanh",
 ) -> GaussianAgent | CategoricalAgent:
     """The agent that fits an environment's spaces."""
     if isinstance(actions, Continuous):
-        return GaussianAgent(observation_shape, actions.size, hidden)
-    return CategoricalAgent(observation_shape, actions.n, hidden)
+        return GaussianAgent(observation_shape, actions.size, hidden, activation)
+    return CategoricalAgent(observation_shape, actions.n, hidden, activation)

@@ -16,35 +16,42 @@ from typing import Any
 import torch
 from safetensors.torch import save as encode
 
+from radial.agents.adopted import own
+from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.agents.card import Card
 from radial.agents.importers import IMPORTERS
+from radial.agents.networks import ACTIVATIONS
 from radial.agents.raw_agent import RawAgent
 from radial.agents.registry import AGENTS, AnyAgent, Loaded
 from radial.agents.weights import blank_agent, fill, read_tensors, strict_json
 from radial.core.data import BadInput, Continuous, EnvSpec
 
 FORMAT = 1
+WIDER = 2  # the format of agents that need one of the fields in MORE
 WEIGHTS, CARD = "weights.safetensors", "card.json"
 CARD_SIZE = 1 << 20  # bytes
 LARGEST = 1 << 20  # of a size in a card: a bound on what is built before the weights are seen
 FIELDS = {"format", "kind", "observation_shape", "actions", "hidden", "clip", "env", "recipe", "seed", "steps",
           "commit", "source", "results", "sha256"}  # fmt: skip
+MORE = ("activation", "clips_actions")
 
 
 # ----------------------------------------------------------------------------------------------------------- saving
 
 
 def save(
-    agent: AnyAgent,
+    agent: Loaded,
     folder: str | Path,
     results: Mapping[str, Any] | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> Path:
     """Write an agent: its weights and its card, complete or not at all; an agent that was there is then gone.
 
+    agent    one of others is saved as the agent of ours that it can be
     results  replaces the card's own
     dtype    of the weights, float32 or float16; the normaliser is always float64
     """
+    agent = own(agent, "agent")
     if type(agent) not in AGENTS.values():
         raise BadInput(f"agent must be one of {', '.join(cls.__name__ for cls in AGENTS.values())}, got {type(agent)}")
     if dtype not in (torch.float32, torch.float16):
@@ -72,13 +79,16 @@ def _describe(agent: AnyAgent, card: Card) -> dict[str, Any]:
     """The card as JSON."""
     kind = next(name for name, cls in AGENTS.items() if cls is type(agent))
     actions = agent.actions
+    more = {name: getattr(agent, name) for name in MORE} if isinstance(agent, GaussianAgent | CategoricalAgent) else {}
+    wider = more not in ({}, {"activation": "tanh", "clips_actions": False})
     return {
-        "format": FORMAT,
+        "format": WIDER if wider else FORMAT,
         "kind": kind,
         "observation_shape": list(agent.observation_shape),
         "actions": {"continuous": actions.size} if isinstance(actions, Continuous) else {"discrete": actions.n},
         "hidden": list(agent.hidden),
         "clip": None if isinstance(agent, RawAgent) else agent.normalizer.clip,
+        **(more if wider else {}),
         **asdict(card),
     }
 
@@ -178,15 +188,29 @@ def read_folder(folder: Path) -> AnyAgent:
     if not isinstance(actions, dict) or list(actions) != [unit]:
         raise BadInput(f'{source}: actions must be {{"{unit}": number}} for a {kind} agent')
     count = _sizes(source, "actions", [actions[unit]])[0]
-    agent = blank_agent(kind, sizes, count, _sizes(source, "hidden", data["hidden"]))
+    more = _activation(source, kind, data)
+    agent = blank_agent(kind, sizes, count, _sizes(source, "hidden", data["hidden"]), **more)
     clip = _clip(source, agent, data["clip"])
     card = _read_card(source, data)
     weights = folder / WEIGHTS
     fill(agent, read_tensors(weights, agent.state_dict(), data["sha256"]), weights)
     if not isinstance(agent, RawAgent):
-        agent.normalizer.clip = clip
+        agent.normalizer.clip, agent.clips_actions = clip, data.get("clips_actions", False)
     agent.card = card
     return agent
+
+
+def _activation(source: Path, kind: str, data: Mapping[str, Any]) -> dict[str, str]:
+    """What the wider format says, for the kinds that have it."""
+    if data["format"] == FORMAT:
+        return {}
+    if kind not in ("gaussian", "categorical"):
+        raise BadInput(f"{source}: format must be {FORMAT} for a {kind} agent")
+    if not isinstance(data["activation"], str) or data["activation"] not in ACTIVATIONS:
+        raise BadInput(f"{source}: activation must be one of {', '.join(ACTIVATIONS)}")
+    if not isinstance(data["clips_actions"], bool):
+        raise BadInput(f"{source}: clips_actions must be true or false")
+    return {"activation": data["activation"]}
 
 
 def _clip(source: Path, agent: AnyAgent, clip: Any) -> float:
@@ -204,11 +228,12 @@ def _check_fields(source: Path, data: Any) -> None:
     """All fields of this format and no others."""
     if not isinstance(data, dict):
         raise BadInput(f"{source} must be a JSON object")
-    if type(data.get("format")) is not int or data["format"] != FORMAT:
-        raise BadInput(f"{source}: format must be {FORMAT}; a newer radial may be needed")
-    if missing := sorted(FIELDS - data.keys()):
+    if type(data.get("format")) is not int or data["format"] not in (FORMAT, WIDER):
+        raise BadInput(f"{source}: format must be {FORMAT} or {WIDER}; a newer radial may be needed")
+    fields = FIELDS if data["format"] == FORMAT else FIELDS.union(MORE)
+    if missing := sorted(fields - data.keys()):
         raise BadInput(f"{source}: {missing[0]} is missing")
-    if unknown := sorted(data.keys() - FIELDS):
+    if unknown := sorted(data.keys() - fields):
         raise BadInput(f"{source}: unknown field {unknown[0][:60]!r}")
 
 

@@ -45,16 +45,19 @@ class Frames(nn.Module):
 
 
 class RunningScale(nn.Module):
-    """(x − mean)/√(var + tiny), cut to ±clip: what Stable-Baselines3's VecNormalize does to observations."""
+    """(x − mean)/√(var + tiny), cut to ±clip: what Stable-Baselines3's VecNormalize does to observations.
+
+    count  how many observations the statistics are of
+    """
 
     mean: Tensor
     std: Tensor
 
-    def __init__(self, mean: Tensor, variance: Tensor, clip: float, tiny: float) -> None:
+    def __init__(self, mean: Tensor, variance: Tensor, clip: float, tiny: float, count: float) -> None:
         super().__init__()
         self.register_buffer("mean", mean.double())
         self.register_buffer("std", (variance.double() + tiny).sqrt())
-        self.clip = clip
+        self.clip, self.count = clip, count
 
     def forward(self, obs: Tensor) -> Tensor:
         """(B, *obs) of any real dtype → (B, *obs) float32."""

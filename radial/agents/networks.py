@@ -180,6 +180,9 @@ class ImpalaResNet(nn.Module):
         return self.head(self.trunk(x))
 
 
+ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}  # that agents of PPO may have
+
+
 def mlp(sizes: Sequence[int], activation: type[nn.Module] = nn.Tanh) -> nn.Sequential:
     """A plain network sizes[0] → … → sizes[-1] with an activation between its linear layers."""
     layers: list[nn.Module] = []

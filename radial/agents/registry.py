@@ -1,4 +1,7 @@
-"""The kinds of agents there are, by the name a card gives them, and whether one can take the weights of another."""
+"""The kinds of agents there are, by the name a card gives them, and whether one can take the weights of another.
+
+How an agent of others becomes one of these is in `adopted`.
+"""
 
 from radial.agents.actor_critic import ActorCritic
 from radial.agents.agents import CategoricalAgent, GaussianAgent
@@ -17,22 +20,15 @@ AGENTS: dict[
     "actor-critic": ActorCritic,
     "impala": ImpalaAgent,
 }
-Loaded = AnyAgent | Wrapped  # what a path may lead to: an agent of ours, or one of others that only acts
-
-
-def own(agent: Loaded, field: str) -> AnyAgent:
-    """An agent of ours, which can be trained and saved."""
-    if isinstance(agent, Wrapped):
-        raise BadInput(f"{field} must be an agent of radial; one of another library can be audited, not trained")
-    return agent
+Loaded = AnyAgent | Wrapped  # what a path may lead to: an agent of ours, or one of others
 
 
 def check_fit(init: AnyAgent, agent: AnyAgent) -> None:
     """Refuse an agent to start from whose weights do not fit the agent to be trained."""
     if type(init) is not type(agent):
         raise BadInput(f"init must be a {type(agent).__name__}, got a {type(init).__name__}")
-    for name in ("observation_shape", "actions", "hidden"):
-        own, needed = getattr(init, name), getattr(agent, name)
+    for name in ("observation_shape", "actions", "hidden", "activation"):
+        own, needed = getattr(init, name, None), getattr(agent, name, None)
         frames = name == "hidden" and len(agent.observation_shape) > 1  # then the network is always the same
         if own != needed and not frames:
             raise BadInput(f"init must fit the training: its {name} is {own}, needed is {needed}")

@@ -47,10 +47,14 @@ def strict_json(path: Path, text: bytes) -> Any:
         raise BadInput(f"{path} is not readable JSON: {str(error).splitlines()[0][:200]}") from None
 
 
-def blank_agent(kind: str, observation_shape: tuple[int, ...], actions: int, hidden: tuple[int, ...]) -> AnyAgent:
+def blank_agent(
+    kind: str, observation_shape: tuple[int, ...], actions: int, hidden: tuple[int, ...], **more: str
+) -> AnyAgent:
     """An agent that has shapes but no memory yet; making it draws no random numbers."""
+    make: Any = AGENTS[kind]
     with torch.device("meta"):
-        return AGENTS[kind](observation_shape, actions, hidden)
+        made: AnyAgent = make(observation_shape, actions, hidden, **more)
+    return made
 
 
 def fill(agent: AnyAgent, tensors: Mapping[str, Tensor], source: Path) -> None:

@@ -1,6 +1,7 @@
 """Agents around networks of other people: `wrap`, and the three kinds it makes.
 
-How such a network is read from a file is in `importers`; these agents are evaluated and never trained or saved.
+How such a network is read from a file is in `importers`; before one is trained or
+saved it becomes one of ours (`adopted`).
 """
 
 from collections.abc import Callable

@@ -14,6 +14,7 @@ from torch import Tensor
 from radial.agents.agents import GaussianAgent
 from radial.agents.card import described
 from radial.agents.impala_agent import ImpalaAgent
+from radial.agents.networks import ACTIVATIONS
 from radial.agents.normalizer import RewardScale
 from radial.agents.registry import AnyAgent, check_fit
 from radial.algorithms.adversary import Adversary
@@ -27,6 +28,7 @@ from radial.algorithms.seeing import PPOAgent, actor_for, agent_to_train, judge,
 from radial.core import checks
 from radial.core.data import Attack, BadInput, Continuous, EnvSpec, VecEnv
 from radial.core.schedules import Constant, Schedule, settle
+from radial.envs.clipped import as_trained
 from radial.envs.make import make_env
 from radial.losses.policy import gae
 from radial.objectives.ppo import Objective, Plain, RadialOverlap, RadialReleased
@@ -70,6 +72,7 @@ class PPOConfig:
     reward_discount: float | None = field(default=None, metadata=LATER)  # of the return that scales rewards; None: γ
     chunk: int | None = field(default=None, metadata=LATER)  # rows whose gradient is taken at a time; None: all
     value_first: int = field(default=0, metadata=LATER)  # env steps at the start in which the value alone learns
+    activation: str = field(default="tanh", metadata=LATER)  # of networks for vectors, a key of ACTIVATIONS
 
     def __post_init__(self) -> None:
         checks.whole(self, "total_steps", "num_envs", "rollout", "epochs", "minibatch", "checkpoint_every", "chunk")
@@ -96,6 +99,8 @@ class PPOConfig:
             raise BadInput(f"minibatch must lie in 2 … rollout/2 = {self.rollout // 2}, got {self.minibatch}")
         if not self.hidden or any(width < 1 for width in self.hidden):
             raise BadInput(f"hidden must be widths ≥ 1, got {self.hidden}")
+        if self.activation not in ACTIVATIONS:
+            raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
         self._check_standardize()
 
     def _check_standardize(self) -> None:
@@ -155,7 +160,8 @@ def train(
         env: VecEnv | None = None
         while step < config.total_steps:
             if env is None:  # at the start and after each checkpoint, in interrupted and uninterrupted runs alike
-                env = make_env(config.env, config.num_envs, derived_seed(seed, "envs", step), threads=threads)
+                made = make_env(config.env, config.num_envs, derived_seed(seed, "envs", step), threads=threads)
+                env = as_trained(agent, made)
                 run.check_engine(env.engine)
                 actor.begin()
                 x = actor.observe(env.reset().to(device))
@@ -231,7 +237,7 @@ def set_up(
     if init is not None:
         agent.load_state_dict(init.state_dict())
         if not isinstance(agent, ImpalaAgent) and not isinstance(init, ImpalaAgent):
-            agent.normalizer.clip = init.normalizer.clip
+            agent.normalizer.clip, agent.clips_actions = init.normalizer.clip, init.clips_actions
     if not (config.normalize_observations or isinstance(agent, ImpalaAgent)):
         agent.normalizer.freeze()  # as it was at the start; of nothing: the identity, cut to ±10
     agent.to(device)
@@ -246,7 +252,7 @@ def set_up(
 
 def check_env(config: PPOConfig, env: VecEnv, init: AnyAgent | None = None) -> PPOAgent:
     """Refuse an env that cannot be learned with this config, or not from `init`; an agent that fits it, untrained."""
-    agent = agent_to_train(env.observation_shape, env.actions, config.hidden)
+    agent = agent_to_train(env.observation_shape, env.actions, config.hidden, config.activation)
     if isinstance(config.objective, RadialOverlap) and isinstance(env.actions, Continuous):
         raise BadInput(f"objective RadialOverlap needs discrete actions; those of {config.env.id} are continuous")
     if isinstance(agent, ImpalaAgent) and config.attack is not None:

@@ -51,11 +51,11 @@ class OnePass:
 
 
 def agent_to_train(
-    observation_shape: tuple[int, ...], actions: Discrete | Continuous, hidden: tuple[int, ...]
+    observation_shape: tuple[int, ...], actions: Discrete | Continuous, hidden: tuple[int, ...], activation: str
 ) -> PPOAgent:
     """The agent that fits an environment's spaces."""
     if len(observation_shape) == 1:
-        return agent_for(observation_shape, actions, hidden)
+        return agent_for(observation_shape, actions, hidden, activation)
     if isinstance(actions, Continuous):
         raise BadInput(f"PPO on frames needs discrete actions, those of the env are {actions.size} real numbers")
     return ImpalaAgent(observation_shape, actions.n)

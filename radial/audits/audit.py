@@ -6,6 +6,7 @@ What a short budget leaves out is listed; nothing is silently weaker than it say
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ from radial.audits.worst import (
 )
 from radial.core.checks import check_whole
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
+from radial.core.words import spell_radius
 from radial.envs.make import make_env
 from radial.evaluation import statistics
 from radial.evaluation.audit import Prover
@@ -43,7 +45,7 @@ Say = Callable[[str], None]
 STATES = 20_000  # visited states that are bounded; of pictures
 PICTURES = 64
 SLICE = 0.3  # of the remaining budget, for the absolute worst case
-RESERVE = 3.0  # times what the undisturbed episodes took, for recording one at the end
+RESERVE = 3.0  # times what undisturbed episodes, or attacked ones, took: for recording one at the end
 UNHURRIED = 120.0  # seconds for it at each radius where there is no budget
 
 
@@ -120,6 +122,7 @@ class _Audit:
             raise BadInput("budget is too small: it ended before the undisturbed episodes did") from None
         finally:
             with_engine.close()
+        self.traced = trace
         if trace:
             self.clock.reserve(RESERVE * self.clock.spent)
         nominal = Played("none", 0.0, "none", played.returns, played.lengths)
@@ -146,29 +149,34 @@ class _Audit:
 
     def _tasks(self, names: list[str]) -> None:
         """In the order in which they matter; each as far as there is time."""
+        learned = [name for name in dict.fromkeys(names) if name in LEARNED]
         quick = [name for name in dict.fromkeys(names) if name not in LEARNED]
-        discrete = isinstance(self.who.agent.actions, Discrete)
-        for name in quick[:1]:  # whoever has a minute wants to know this first
-            self._attack_all(name)
-        for level in self.result.levels:
-            (self._certify if discrete else self._enclose)(level)
-        if discrete:
+        began = self.clock.spent
+        self._attacks(quick[:1])  # whoever has a minute wants to know this first
+        if self.traced:
+            self.clock.reserve(RESERVE * (self.clock.spent - began) / len(self.result.levels))
+        if isinstance(self.who.agent.actions, Discrete):
+            self._each("action certification rate", self._rate)
             self.clock.run("certified radius", self._certified_radius)
-        if discrete:
             self._worst_cases()
-            for level in self.result.levels:
-                self.clock.run(f"greedy worst case at {level.radius:g}", lambda level=level: self._greedy(level))  # type: ignore[misc]
-        for name in [*quick[1:], *(name for name in dict.fromkeys(names) if name in LEARNED)]:
-            self._attack_all(name)
-        if not discrete:
-            for level in self.result.levels:
-                self.clock.run(f"worst corner at {level.radius:g}", lambda level=level: self._corner(level))  # type: ignore[misc]
+            self._attacks(quick[1:] if self.proven else [])  # where a return is proven they say more than an estimate
+            self._each("greedy worst case", self._greedy)
+            self._attacks([*([] if self.proven else quick[1:]), *learned])
+        else:
+            self._each("action boxes", self._boxes)
+            self._attacks([*quick[1:], *learned])
+            self._each("worst corner", self._corner)
+
+    def _each(self, what: str, work: Callable[[Level], None]) -> None:
+        """The same at every radius."""
+        for level in self.result.levels:
+            self.clock.run(f"{what} at {spell_radius(level.radius)}", partial(work, level))
 
     # ------------------------------------------------------------------------------------------------------- attacks
 
-    def _attack_all(self, name: str) -> None:
-        for level in self.result.levels:
-            self.clock.run(f"{name} at {level.radius:g}", lambda level=level: self._attack(name, level))  # type: ignore[misc]
+    def _attacks(self, names: Sequence[str]) -> None:
+        for name in names:
+            self._each(name, partial(self._attack, name))
 
     def _attack(self, name: str, level: Level) -> None:
         attack = self._fitted(name)
@@ -184,7 +192,7 @@ class _Audit:
             name, level.radius, found.attack, found.returns, found.lengths, statistics.mean(gaps), statistics.sem(gaps)
         )
         level.attacks[name] = played
-        self.say(f"{name} at ε = {level.radius:g}: {played.mean:.1f}")
+        self.say(f"{name} at ε = {spell_radius(level.radius)}: {played.mean:.1f}")
 
     def _fitted(self, name: str) -> Any:
         """The attack; one that learns does so once, in envs of its own."""
@@ -203,9 +211,6 @@ class _Audit:
 
     # -------------------------------------------------------------------------------------------------- certificates
 
-    def _certify(self, level: Level) -> None:
-        self.clock.run(f"action certification rate at {level.radius:g}", lambda: self._rate(level))
-
     def _sample(self) -> states.Visited:
         return self.visited.thinned(PICTURES if self.visited.x.ndim > 2 else STATES)
 
@@ -221,7 +226,7 @@ class _Audit:
             "certified": int(proven.sum()), "attacked": int(changed.sum()),
             "unknown": int((~proven & ~changed).sum()),
         }  # fmt: skip
-        self.say(f"certified actions at ε = {level.radius:g}: {level.acr['mean']:.3f}")
+        self.say(f"certified actions at ε = {spell_radius(level.radius)}: {level.acr['mean']:.3f}")
 
     def _greedy(self, level: Level) -> None:
         world = self._world()
@@ -233,7 +238,7 @@ class _Audit:
         finally:
             world.close()
         level.gwc = {"mean": found.mean, "sem": found.sem, "returns": list(found.returns), "episodes": self.episodes}
-        self.say(f"greedy worst case at ε = {level.radius:g}: {found.mean:.1f}")
+        self.say(f"greedy worst case at ε = {spell_radius(level.radius)}: {found.mean:.1f}")
 
     def _certified_radius(self) -> None:
         seen, agent = self._sample(), self.who.agent
@@ -259,7 +264,7 @@ class _Audit:
         for i, level in enumerate(levels):
             share = self.clock.left() * SLICE / (len(levels) - i) if self.clock.end is not None else UNHURRIED
             found = self.clock.run(
-                f"absolute worst case at {level.radius:g}",
+                f"absolute worst case at {spell_radius(level.radius)}",
                 lambda level=level, share=share: worst_case(  # type: ignore[misc]
                     self.who.agent, self.who.spec, level.radius, self.prover.name, self.episodes, self.seed,
                     self.clock, share,
@@ -268,17 +273,14 @@ class _Audit:
             if found is not None:
                 self.proven[level.radius] = found
                 word = "exact" if found.exact else "so far"
-                self.say(f"proven at ε = {level.radius:g}: no return below {found.lower:.1f}, {word}")
-
-    def _enclose(self, level: Level) -> None:
-        self.clock.run(f"action boxes at {level.radius:g}", lambda: self._boxes(level))
+                self.say(f"proven at ε = {spell_radius(level.radius)}: no return below {found.lower:.1f}, {word}")
 
     def _boxes(self, level: Level) -> None:
         seen = self._sample()
         boxes = states.action_boxes(self.who.agent, seen, level.radius, self.p, self.prover, self.clock)
         low, high = self._limits()
         level.box = {**box_facts(boxes, low, high), "states": len(seen.x), "of": seen.of, "corner_return": None}
-        self.say(f"certified action box at ε = {level.radius:g}: {level.box['width']:.3f} wide")
+        self.say(f"certified action box at ε = {spell_radius(level.radius)}: {level.box['width']:.3f} wide")
 
     def _corner(self, level: Level) -> None:
         """The worse of two heuristics: the corner furthest away, and the one a learned critic likes least."""
@@ -299,7 +301,7 @@ class _Audit:
             "corner": worst, "corner_return": statistics.mean(found[worst]), "corner_sem": statistics.sem(found[worst]),
             "episodes": self.episodes,
         }  # fmt: skip
-        self.say(f"worst corner at ε = {level.radius:g}: {level.box['corner_return']:.1f} ({worst})")
+        self.say(f"worst corner at ε = {spell_radius(level.radius)}: {level.box['corner_return']:.1f} ({worst})")
 
     # --------------------------------------------------------------------------------------------------------- the end
 
@@ -326,7 +328,7 @@ class _Audit:
         hurt = [pair for pair in tried if pair[1] is not None and nominal - pair[1].mean > 0.1 * abs(nominal)]
         level, worst = hurt[0] if hurt else tried[-1]
         assert worst is not None
-        self.say(f"recording an episode: {worst.attack} at ε = {level.radius:g}")
+        self.say(f"recording an episode: {worst.attack} at ε = {spell_radius(level.radius)}")
         return record(
             self.who.agent, self.who.spec, self._fitted(worst.attack), worst.attack, level.radius, self.p, self.prover,
             self.seed, self.clock.until_the_end(),

@@ -89,7 +89,7 @@ def test_certified_radius_against_the_closed_form() -> None:
 
 
 def test_units_of_the_env() -> None:
-    door = RunningScale(torch.zeros(4), torch.tensor([4.0, 1.0, 0.25, 1.0]), clip=10.0, tiny=0.0)
+    door = RunningScale(torch.zeros(4), torch.tensor([4.0, 1.0, 0.25, 1.0]), clip=10.0, tiny=0.0, count=9.0)
     found = audit(balancer(prepare=door), CARTPOLE, 0.1, episodes=1, budget=None, attacks=["random"], trace=False)
     assert found.levels[0].env_units == pytest.approx([0.2, 0.1, 0.05, 0.1])
     assert "no value function" in found.left_out["critic"]

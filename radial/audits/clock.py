@@ -33,9 +33,9 @@ class Clock:
         return time.monotonic() - self.begun
 
     def reserve(self, seconds: float) -> None:
-        """Keep some time for the end, but never more than a fifth of the budget."""
+        """Keep this much time for the end, but never more than a fifth of the budget; the longest wish counts."""
         if self.end is not None and self.seconds is not None:
-            self.end -= min(seconds, self.seconds / 5)
+            self.end = min(self.end, self.begun + self.seconds - min(seconds, self.seconds / 5))
 
     def until_the_end(self) -> float:
         """Seconds that remain of the whole budget, what is reserved included; at least one, or infinity."""

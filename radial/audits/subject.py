@@ -1,10 +1,9 @@
 """Who is audited, and where: from a path or an agent, and an env's id or what the card or the file's name says."""
 
-import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ from radial.agents.card import described
 from radial.agents.checkpoints import load
 from radial.agents.doors import Frames
 from radial.core.data import BadInput, EnvSpec
-from radial.envs.make import spec_for
+from radial.envs.make import spec_for, spec_named, stacked
 from radial.evaluation.episodes import name_of, spec_of
 
 
@@ -34,34 +33,22 @@ def subject(agent: Any, env: EnvSpec | str | None, name: str | None = None) -> S
         loaded: Any = load(agent) if isinstance(agent, str | Path) else agent
         spec = spec_for(env) if isinstance(env, str) else env or getattr(getattr(loaded, "card", None), "env", None)
         if spec is None and isinstance(agent, str | Path):
-            spec = _guess(Path(agent))
+            spec = spec_named(Path(agent))
             if spec is not None:
                 notes.append(f"the env is taken from the name of the file: {spec.id}")
     if spec is None:
         raise BadInput(
             f"{agent if isinstance(agent, str | Path) else 'the agent'} does not say where it acts: give env"
         )
-    spec = spec_of(spec)
     door = getattr(loaded, "door", None)
-    if spec.suite == "atari" and isinstance(door, Frames) and door.channels == 4 and "preset" not in spec.options:
-        spec = replace(spec, options={**spec.options, "preset": "stack4"})
+    shape = (door.channels,) if isinstance(door, Frames) else getattr(loaded, "observation_shape", None)
+    spec = stacked(spec_of(spec), shape or ())
     card = getattr(loaded, "card", None)
     notes += card.recipe.get("notes", []) if card is not None else []
     about = name_of(loaded) if card is None or (card.source is None and card.env is None) else described(card)
     recipe = None if card is None else card.recipe.get("name")
     called = name or (str(agent) if isinstance(agent, str | Path) else name_of(loaded))
     return Subject(loaded, spec, called, f"{recipe}, {about}" if recipe else about, tuple(dict.fromkeys(notes)))
-
-
-def _guess(path: Path) -> EnvSpec | None:
-    """An env id in the name of a file or its folder, as Stable-Baselines3's zoo names them."""
-    for text in (path.stem, path.parent.name):
-        for found in re.findall(r"[A-Za-z][A-Za-z0-9]*-v\d+", text):
-            try:
-                return spec_for(found)
-            except BadInput:
-                continue
-    return None
 
 
 @contextmanager

@@ -8,9 +8,10 @@ from typing import Any
 
 from radial.attacks import ATTACKS
 from radial.core.data import Discrete
+from radial.core.words import spell_radius
 from radial.evaluation import statistics
 
-QUICK = ("pgd", "pgd-strong", "mad", "critic", "fgsm", "random")
+QUICK = ("pgd", "mad", "critic", "random", "fgsm", "pgd-strong")  # the last costs as much as all others
 LEARNED = ("transfer", "rs", "rs+mad", "compounding")
 
 
@@ -43,7 +44,7 @@ def masking(returns: Mapping[str, tuple[float, ...]], radius: float) -> str | No
         gain, error = statistics.mean(gains), statistics.sem(gains)
         if gain > max(2 * error, 0.05 * abs(statistics.mean(returns["pgd"]))):
             return (
-                f"at ε = {radius:g} {what} ({name}) costs {gain:.1f} more than plain PGD: "
+                f"at ε = {spell_radius(radius)} {what} ({name}) costs {gain:.1f} more than plain PGD: "
                 "gradients may mislead attacks on this agent, so trust the strongest one only"
             )
     return None

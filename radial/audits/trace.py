@@ -21,6 +21,7 @@ from radial.evaluation.audit import Audit, Prover, ball_of, ranking
 from radial.evaluation.episodes import spec_of, streams
 
 VECTORS, FRAMES = 1000, 250  # the most steps that are kept
+SEEN = ("raw", "x", "shown", "action", "reward")  # of each step
 NOTICED = 0.1  # of the range of actions: what counts as moving a continuous action
 
 
@@ -34,7 +35,7 @@ def play_once(
     world = as_trained(agent, make_env(spec_of(spec), 1, env_seed))
     rng = torch.Generator().manual_seed(attack_seed)
     limit = FRAMES if len(world.observation_shape) == 3 else VECTORS
-    seen: dict[str, list[Any]] = {"raw": [], "x": [], "shown": [], "action": [], "reward": []}
+    seen: dict[str, list[Any]] = {name: [] for name in SEEN}
     try:
         obs, first = world.reset(), torch.ones(1, dtype=torch.bool)
         while len(seen["reward"]) < limit:
@@ -67,17 +68,18 @@ def record(
     seed: int,
     seconds: float = math.inf,
 ) -> dict[str, Any]:
-    """Both episodes and everything the inspector needs; `seconds` may cut them short."""
+    """Both episodes and everything the inspector needs; `seconds` may cut them short, as far as they are bounded."""
+    end = time.monotonic() + seconds
     nominal = play_once(agent, spec, None, 0.0, p, seed, seconds / 4)
     hit = play_once(agent, spec, attack, radius, p, seed, seconds / 2)
-    x, shown = torch.stack(hit["x"]), torch.stack(hit["shown"])
     discrete = isinstance(agent.actions, Discrete)
+    clean, bounds, verdicts = _proofs(agent, hit, radius, p, prover, end)
+    if len(verdicts) < len(hit["reward"]):
+        hit |= {name: hit[name][: len(verdicts)] for name in SEEN} | {"ended": False}
+    x, shown = torch.stack(hit["x"]), torch.stack(hit["shown"])
     with torch.no_grad():
-        clean = agent.act(x)
         scores = ranking(agent)(x) if discrete else agent.scores(x)
         moved = ranking(agent)(shown) if discrete else agent.scores(shown)
-    bounds = _bounds(agent, x, radius, p, prover)
-    verdicts = _choices(agent, x, clean, hit, radius, p, prover) if discrete else _moves(clean, hit, bounds)
     picture = x.ndim == 4
     units = units_of(agent, tuple(x.shape[1:]))
     count = agent.actions.n if isinstance(agent.actions, Discrete) else agent.actions.size
@@ -119,43 +121,44 @@ def _views(hit: dict[str, Any], radius: float, picture: bool) -> dict[str, Any]:
     }
 
 
-def _bounds(agent: Any, x: Tensor, radius: float, p: float, prover: Prover) -> Bounds:
-    network = ranking(agent) if isinstance(agent.actions, Discrete) else agent.network
-    size = PICTURES if x.ndim == 4 else CHUNK
-    with torch.no_grad():
-        parts = [prover.method(network, ball_of(agent, part, radius, p)) for part in x.split(size)]
-    return Bounds(torch.cat([part.lower for part in parts]), torch.cat([part.upper for part in parts]))
+def _proofs(
+    agent: Any, hit: dict[str, Any], radius: float, p: float, prover: Prover, end: float
+) -> tuple[Tensor, Bounds, list[str]]:
+    """What the agent wants (T, …), bounds of its outputs (T, A) and a verdict per step, for as many as time allows.
+
+    Certified, attacked or unknown; a proof that is contradicted raises `SoundnessError`.
+    """
+    choice = isinstance(agent.actions, Discrete)
+    network, audit = ranking(agent) if choice else agent.network, Audit(prover.method)
+    x, done = torch.stack(hit["x"]), torch.stack(hit["action"])
+    wanted, parts, verdicts = [], [], []
+    for part, taken in zip(*(rows.split(PICTURES if x.ndim == 4 else CHUNK) for rows in (x, done)), strict=True):
+        ball = ball_of(agent, part, radius, p)
+        with torch.no_grad():
+            clean, bounds = agent.act(part), prover.method(network, ball)
+        if choice:
+            proven, changed = audit.verdicts(agent, ball), clean != taken
+            audit.refute(clean, taken, proven, ball)
+        else:
+            proven, changed = _moves(clean, taken, bounds, hit["limits"])
+        rows = zip(proven.tolist(), changed.tolist(), strict=True)
+        verdicts += ["certified" if sure else "attacked" if moved else "unknown" for sure, moved in rows]
+        wanted.append(clean)
+        parts.append(bounds)
+        if time.monotonic() > end:
+            break
+    both = (torch.cat([getattr(part, side) for part in parts]) for side in ("lower", "upper"))
+    return torch.cat(wanted), Bounds(*both), verdicts
 
 
-def _choices(
-    agent: Any, x: Tensor, clean: Tensor, hit: dict[str, Any], radius: float, p: float, prover: Prover
-) -> list[str]:
-    """Certified, attacked or unknown; a proof that is contradicted raises `SoundnessError`."""
-    audit, verdicts = Audit(prover.method), []
-    size = PICTURES if x.ndim == 4 else CHUNK
-    shown = torch.stack(hit["action"])
-    for start in range(0, len(x), size):
-        part = slice(start, start + size)
-        ball = ball_of(agent, x[part], radius, p)
-        proven = audit.verdicts(agent, ball)
-        audit.refute(clean[part], shown[part], proven, ball)
-        for sure, changed in zip(proven.tolist(), (clean[part] != shown[part]).tolist(), strict=True):
-            verdicts.append("certified" if sure else "attacked" if changed else "unknown")
-    return verdicts
-
-
-def _moves(clean: Tensor, hit: dict[str, Any], bounds: Bounds) -> list[str]:
-    """The same for actions that move: by a tenth of their range or more, in any axis."""
-    actions = hit["limits"]
-    assert isinstance(actions, Continuous)
+def _moves(clean: Tensor, taken: Tensor, bounds: Bounds, actions: Continuous) -> tuple[Tensor, Tensor]:
+    """Whether continuous actions cannot move by a tenth of their range in any axis, and whether they did, (T,) each."""
     span = torch.ones(actions.size)
     if actions.low is not None and actions.high is not None:
         span = torch.tensor(actions.high) - torch.tensor(actions.low)
     limit = NOTICED * span
     proven = (torch.maximum(bounds.upper - clean, clean - bounds.lower) <= limit).all(1)
-    changed = ((torch.stack(hit["action"]) - clean).abs() > limit).any(1)
-    rows = zip(proven.tolist(), changed.tolist(), strict=True)
-    return ["certified" if sure else "attacked" if moved else "unknown" for sure, moved in rows]
+    return proven, ((taken - clean).abs() > limit).any(1)
 
 
 def _actions(action: Tensor) -> list[Any]:

@@ -1,6 +1,7 @@
 """The headline of an audit, in plain words. Only numbers that are in the result are spoken of."""
 
 from radial.audits.result import AuditResult, Level
+from radial.core.words import spell_radius
 from radial.evaluation.statistics import sem
 
 KEEPS = 0.9  # of the undisturbed return: what is called standing firm
@@ -19,13 +20,12 @@ def headline(result: AuditResult) -> str:
         first = min(broken, key=lambda level: level.radius)
         worst = first.worst
         assert worst is not None
-        said.append(
-            f"It is not robust: at ε = {first.radius:g} the attack {worst.attack} brings it to {worst.mean:.1f}."
-        )
+        brought = f"the attack {worst.attack} brings it to {worst.mean:.1f}"
+        said.append(f"It is not robust: at ε = {spell_radius(first.radius)} {brought}.")
     below = [level for level in firm if not broken or level.radius < min(b.radius for b in broken)]
     if below:
         last = max(below, key=lambda level: level.radius)
-        said.append(f"No attack tried costs it more than a tenth up to ε = {last.radius:g}.")
+        said.append(f"No attack tried costs it more than a tenth up to ε = {spell_radius(last.radius)}.")
     return " ".join([*said, _proven(result)])
 
 
@@ -43,8 +43,10 @@ def _proven(result: AuditResult) -> str:
     if certified:
         best = max(certified, key=lambda level: (level.bracket.lower or 0.0, level.radius))  # type: ignore[union-attr]
         assert best.bracket is not None
-        return f"Proven: at ε = {best.radius:g} no adversary can bring it below {best.bracket.lower:.1f}."
+        return f"Proven: at ε = {spell_radius(best.radius)} no adversary can bring it below {best.bracket.lower:.1f}."
     if result.certified_radius is not None:
         mean = result.certified_radius["mean"]
+        if mean == 0:
+            return "Not one action of the states it visited is proven, at any ε."
         return f"Proven for its mean state: the action holds up to ε = {mean:.2g}. Its return is not proven."
     return "Nothing about its return is proven."

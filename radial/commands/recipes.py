@@ -12,7 +12,8 @@ def recipes(json: bool = False) -> None:
         json: print a JSON object, with every setting.
     """
     from radial.algorithms.config import encode
-    from radial.recipes.recipe import RECIPES, spell_radius
+    from radial.core.words import spell_radius
+    from radial.recipes.recipe import RECIPES
 
     if json:
         print_json({

@@ -40,9 +40,9 @@ def robustify(
     what is printed. The ramp of ε slows down, stands still or goes back while the undisturbed return suffers.
 
     Args:
-        agent: a run's folder, the name of an agent in the zoo, or a file of the papers (then --env is needed).
+        agent: a run's folder, the name of an agent in the zoo, or a file of the papers, Stable-Baselines3 or CleanRL.
         radius: ε that it shall withstand, in network units, such as 0.075 or 1/255.
-        env: an environment's id, such as Hopper-v4 or fruitbot; default: the one the agent was trained in.
+        env: an environment's id, such as Hopper-v4 or fruitbot; default: what the agent or the file's name says.
         steps: env steps to train.
         kappa: weight of the nominal loss, 0 … 1; default: what suits the kind of agent.
         objective: radial-overlap, radial-worst-case or radial-likelihood; default: what suits the kind of agent.
@@ -57,7 +57,7 @@ def robustify(
     """
     import torch
 
-    from radial.agents.registry import own
+    from radial.agents.adopted import own
     from radial.bench.measure import keep_freed_memory
     from radial.commands.reproduce import watch
     from radial.commands.train import check_number
@@ -68,7 +68,8 @@ def robustify(
     if radius is None:
         raise BadInput("robustify needs a --radius, such as 0.075 or 1/255")
     check_number("threads", threads, 1)
-    loaded = own(load(agent, env), "agent")
+    with warnings_said():
+        loaded = own(load(agent, env), "agent")
     if loaded.card.env is None:
         raise BadInput(f"{agent} does not say where it acts: give --env, such as --env Hopper-v4")
     folder = Path("runs") / f"robust-{Path(agent).stem}-seed{seed}" if out is None else out
@@ -89,7 +90,7 @@ def robustify(
 
 
 def _show(found: "Robustified", agent: str) -> None:
-    from radial.recipes.recipe import spell_radius
+    from radial.core.words import spell_radius
 
     facts = found.to_json()
     table = Table("", "before", "after", title=f"{agent} in {found.config.env.id}, ε = {spell_radius(found.radius)}")

@@ -117,8 +117,8 @@ def _prepared(
     """The recipe's config with what the command line changes, known to be trainable here, from `init` if given."""
     from dataclasses import replace
 
+    from radial.agents.adopted import own
     from radial.agents.checkpoints import load
-    from radial.agents.registry import own
     from radial.recipes.recipe import recipe, with_settings, with_steps
     from radial.recipes.training import check
     from radial.recipes.zoo import resolve

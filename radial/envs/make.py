@@ -5,9 +5,11 @@ How an env is stepped is the backends' business.
 
 import difflib
 import math
+import re
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 import gymnasium
 import numpy as np
@@ -96,6 +98,24 @@ def spec_for(id: str) -> EnvSpec:
             return EnvSpec(name, id)
     known = [known for suite in SUITES.values() for known in suite.ids()]
     raise BadInput(f"unknown environment {id!r}{_nearest(id, known)}")
+
+
+def spec_named(path: Path) -> EnvSpec | None:
+    """The spec of an env id in the name of a file or its folder, as the zoo of Stable-Baselines3 names them."""
+    for text in (path.stem, path.parent.name):
+        for found in re.findall(r"[A-Za-z][A-Za-z0-9]*-v\d+", text):
+            try:
+                return spec_for(found)
+            except BadInput:
+                continue
+    return None
+
+
+def stacked(spec: EnvSpec, observation_shape: tuple[int, ...]) -> EnvSpec:
+    """The spec with the preset of four frames, if it is of Atari, says nothing else and the agent takes four."""
+    if spec.suite == "atari" and observation_shape[:1] == (4,) and "preset" not in spec.options:
+        return replace(spec, options={**spec.options, "preset": "stack4"})
+    return spec
 
 
 def env_seeds(seed: int, num_envs: int) -> list[int]:

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from radial.core.checks import check_whole
 from radial.core.data import BadInput, Step
+from radial.core.words import spell_radius
 from radial.envs.cloning import make_cloneable
 from radial.envs.make import env_seeds, make_env
 from radial.envs.wrapped import Wrapped
@@ -23,7 +24,7 @@ from radial.evaluation.q_bias import q_bias
 from radial.evaluation.worst_case import awc
 from radial.recipes.book import SCORES, Book
 from radial.recipes.protocol import SEED, Score, Subject, Watch, silent
-from radial.recipes.recipe import recipe, spell_radius
+from radial.recipes.recipe import recipe
 from radial.recipes.reproduce import resident
 from radial.recipes.seeds import how_to_train
 from radial.recipes.zoo import zoo_names

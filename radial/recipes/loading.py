@@ -3,12 +3,13 @@
 How files are read is in `agents.checkpoints` and `agents.importers`.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from radial.agents import checkpoints
 from radial.agents.registry import Loaded
 from radial.core.data import BadInput, EnvSpec
-from radial.envs.make import spec_for
+from radial.envs.make import spec_for, spec_named
 from radial.recipes.zoo import resolve
 
 
@@ -19,10 +20,14 @@ def load(agent: str | Path, env: EnvSpec | str | None = None) -> Loaded:
     nothing in them is executed. Its normaliser is frozen.
 
     agent  a path, or the name of an agent in the zoo
-    env    where it is to act, as an id or a spec, if the file does not say or another is wanted
+    env    where it is to act, as an id or a spec; default: what the card says, or an env's id in the name of the file
     """
     if not isinstance(agent, str | Path):
         raise BadInput(f"agent must be a path or the name of an agent in the zoo, got {agent!r}")
     if not (env is None or isinstance(env, EnvSpec | str)):
         raise BadInput(f"env must be an id such as Hopper-v4 or an EnvSpec, got {env!r}")
-    return checkpoints.load(resolve(str(agent)), spec_for(env) if isinstance(env, str) else env)
+    path = resolve(str(agent))
+    loaded = checkpoints.load(path, spec_for(env) if isinstance(env, str) else env)
+    if loaded.card.env is None:
+        loaded.card = replace(loaded.card, env=spec_named(path))
+    return loaded

@@ -15,15 +15,15 @@ from typing import Any
 import torch
 from safetensors.torch import save as encode
 
+from radial.agents.adopted import own
 from radial.agents.checkpoints import load
-from radial.agents.registry import own
 from radial.attacks import ATTACKS
 from radial.core.data import Attack, BadInput, EnvSpec
+from radial.core.words import spell_radius
 from radial.envs.make import make_env
 from radial.evaluation import statistics
 from radial.evaluation.certificates import Search, acr, gwc
 from radial.evaluation.episodes import Fittable, evaluate, spec_of
-from radial.recipes.recipe import spell_radius
 
 EPISODES = 50  # as in the paper, but for Atari
 EPISODES_OF = {"atari": 20, "procgen": 1_000}  # by suite

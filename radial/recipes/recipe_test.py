@@ -16,10 +16,11 @@ from radial.algorithms.dqn import DQNConfig
 from radial.algorithms.ppo import PPOConfig
 from radial.core.data import BadInput
 from radial.core.schedules import Constant, Exponential, Linear, Smoothed
+from radial.core.words import spell_radius
 from radial.objectives import a3c, dqn
 from radial.objectives.bounding import Mix
 from radial.objectives.ppo import SA, Plain, RadialLikelihood, RadialOverlap, RadialReleased, RadialWorstCase
-from radial.recipes.recipe import RECIPES, parse_radius, recipe, spell_radius, with_settings, with_steps
+from radial.recipes.recipe import RECIPES, parse_radius, recipe, with_settings, with_steps
 
 TASKS = ("hopper", "walker2d", "halfcheetah")
 METHODS = ("ppo", "radial-ppo", "radial-ppo-paper", "radial-ppo-released", "sa-ppo-convex", "sa-ppo-sgld")

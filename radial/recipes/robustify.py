@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from radial.agents.actor_critic import ActorCritic
+from radial.agents.adopted import own
 from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.agents.card import described
-from radial.agents.checkpoints import load, save
+from radial.agents.checkpoints import save
 from radial.agents.impala_agent import ImpalaAgent
 from radial.agents.q_agent import QAgent
-from radial.agents.registry import AnyAgent, own
+from radial.agents.registry import AnyAgent, Loaded
 from radial.algorithms.a3c import A3CConfig
 from radial.algorithms.config import decode
 from radial.algorithms.dqn import DQNConfig
@@ -29,11 +30,12 @@ from radial.attacks import ATTACKS
 from radial.core.checks import check_whole
 from radial.core.data import BadInput, EnvSpec
 from radial.core.schedules import Constant, Smoothed
-from radial.envs.make import make_env, spec_for
+from radial.envs.make import make_env, spec_for, stacked
 from radial.evaluation.certificates import CertificationRate, Search, acr
 from radial.evaluation.episodes import Evaluation, check_spaces, evaluate
 from radial.evaluation.reach import ActionReach, reach, watching
 from radial.objectives import a3c, dqn, ppo
+from radial.recipes.loading import load
 from radial.recipes.protocol import Watch, silent
 from radial.recipes.recipe import Config, nearest, recipe
 from radial.recipes.training import AGENT, train
@@ -108,7 +110,7 @@ class Robustified:
 
 
 def robustify(
-    agent: AnyAgent | str | Path,
+    agent: Loaded | str | Path,
     radius: float,
     steps: int,
     *,
@@ -135,10 +137,11 @@ def robustify(
     episodes   of each of the three judgements, before and after
     out        a run's folder, as for `train`; the agent is saved in out/agent and the result in out/comparison.json
     """
-    start = own(load(agent), "agent") if isinstance(agent, str | Path) else agent
+    start = own(load(agent) if isinstance(agent, str | Path) else agent, "agent")
     where = spec_for(env) if isinstance(env, str) else env or start.card.env
     if where is None:
         raise BadInput("the agent does not say where it acts: give env, such as Hopper-v4")
+    where = stacked(where, start.observation_shape)
     config = plan(start, where, radius, steps, kappa, objective)
     check_whole("episodes", episodes, 1)
     guide = Guide(Ramp(tolerance, round(KNEE * steps), round(LAST * steps)), watching(radius))
@@ -233,6 +236,8 @@ def _for_ppo(agent: GaussianAgent | CategoricalAgent | ImpalaAgent, steps: int) 
     """
     settings: dict[str, Any] = {"value_first": round(FIRST * steps), "normalize_observations": False}
     settings |= {"attack": None, "attack_radius": Constant(0.0), "attack_probability": 0.0, "min_std": None}
+    if not isinstance(agent, ImpalaAgent):
+        settings["activation"] = agent.activation
     if isinstance(agent, GaussianAgent):
         # The bounded term holds the deviation up: what the agent has is enough, but with too little every width weighs.
         settings["max_std"] = max(float(agent.log_std.detach().exp().max()), CEILING)

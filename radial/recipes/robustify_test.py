@@ -13,8 +13,10 @@ from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.agents.card import Card
 from radial.agents.checkpoints import load
 from radial.agents.impala_agent import ImpalaAgent
+from radial.agents.networks import mlp
 from radial.agents.q_agent import QAgent
 from radial.agents.registry import AGENTS, AnyAgent
+from radial.agents.wrapped import wrap
 from radial.algorithms.a3c import A3CConfig
 from radial.algorithms.config import encode
 from radial.algorithms.dqn import DQNConfig
@@ -22,6 +24,7 @@ from radial.algorithms.ppo import PPOConfig
 from radial.core.data import BadInput, EnvSpec
 from radial.core.schedules import Constant, Linear
 from radial.objectives import a3c, dqn, ppo
+from radial.recipes.loading import load as rr_load
 from radial.recipes.recipe import recipe
 from radial.recipes.robustify import COMPARISON, KINDS, plan, robustify
 from radial.recipes.training import train
@@ -171,3 +174,37 @@ def test_a_plain_agent_of_cartpole_is_certified_afterwards(name: str, radius: fl
     found = robustify(start, radius, steps, quiet=True)
     assert found.after.certified.mean > 0.5
     assert found.after.nominal.mean > 450
+
+
+OF_OTHERS = {
+    "DQN": ({"buffer_size": 10}, SMALL_DQN, 20 * 100),
+    "PPO": ({"n_steps": 8, "batch_size": 8}, SMALL, 20 * 128),
+}
+
+
+@pytest.mark.parametrize("kind", OF_OTHERS)
+def test_an_agent_of_stable_baselines3_is_made_robust_and_saved_as_ours(kind: str, tmp_path: Path) -> None:
+    sb3: Any = pytest.importorskip("stable_baselines3", reason="writes an agent with Stable-Baselines3")
+    settings, config, steps = OF_OTHERS[kind]
+    path = tmp_path / f"{kind}-CartPole-v1.zip"
+    getattr(sb3, kind)("MlpPolicy", "CartPole-v1", seed=0, device="cpu", **settings).save(path)
+    theirs: Any = rr_load(path)
+    assert theirs.card.env == CARTPOLE  # says the name of the file
+    theirs.card = replace(theirs.card, recipe={"config": encode(config)})  # quick settings
+    found = robustify(theirs, 0.05, steps, episodes=1, out=tmp_path / kind, quiet=True)
+    assert found.source.startswith(f"{kind}-CartPole-v1.zip sha256:")
+    again: Any = load(tmp_path / kind)
+    obs = torch.randn(20, 4)
+    assert torch.equal(again.scores(again.prepare(obs)), found.agent.scores(found.agent.prepare(obs)))
+    assert not torch.allclose(again.scores(obs), theirs.scores(obs))  # it went on learning
+
+
+def test_actions_are_cut_in_training_as_they_were_before(tmp_path: Path) -> None:
+    """An agent that pushes ten times too hard does not notice: what it did before is done to it again."""
+    network = mlp([3, 4, 1])
+    torch.nn.init.constant_(network[2].bias, 20.0)
+    agent = wrap(network, "gaussian", log_std=torch.zeros(1), clips_actions=True)
+    start = replace(SMALL, env=PENDULUM, hidden=(4,), total_steps=256)
+    trained: Any = train(start, 0, init=agent, out=tmp_path / "run", quiet=True)
+    assert trained.clips_actions
+    assert load(tmp_path / "run").clips_actions  # type: ignore[union-attr]

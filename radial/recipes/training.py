@@ -13,9 +13,10 @@ from typing import Any
 
 import torch
 
+from radial.agents.adopted import own
 from radial.agents.card import Card
 from radial.agents.checkpoints import CARD, load, read_folder, save
-from radial.agents.registry import AnyAgent, own
+from radial.agents.registry import AnyAgent, Loaded
 from radial.algorithms import a3c, dqn, ppo
 from radial.algorithms.config import encode
 from radial.algorithms.ramp import Guide
@@ -43,7 +44,7 @@ def train(
     *,
     out: str | Path | None = None,
     resume: bool = False,
-    init: str | Path | AnyAgent | None = None,
+    init: str | Path | Loaded | None = None,
     guide: Guide | None = None,
     device: str = "cpu",
     threads: int | None = None,
@@ -59,7 +60,8 @@ def train(
     recipe   the name the config goes by, for the card
     """
     seed = check_whole("seed", seed, 0)
-    start = own(load(init), "init") if isinstance(init, str | Path) else init
+    given = load(init) if isinstance(init, str | Path) else init
+    start = None if given is None else own(given, "init")
     check(config, seed, device, start)
     more: dict[str, Any] = {}
     if isinstance(config, ppo.PPOConfig) and config.attack is not None:

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from radial.reports.words import KINDS, radius
+from radial.core.words import spell_radius
+from radial.reports.words import KINDS
 
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 16, 14, 40
@@ -43,9 +44,8 @@ class Axes:
             parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
             parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>')
         for each in self.radii:
-            parts.append(
-                f'<text x="{self.x(each):.1f}" y="{HEIGHT - 22}" text-anchor="middle">{escape(radius(each))}</text>'
-            )
+            named = escape(spell_radius(each))
+            parts.append(f'<text x="{self.x(each):.1f}" y="{HEIGHT - 22}" text-anchor="middle">{named}</text>')
         middle = (LEFT + WIDTH - RIGHT) / 2
         parts.append(f'<text x="{middle}" y="{HEIGHT - 4}" text-anchor="middle">ε (not to scale)</text>')
         return "".join(parts)

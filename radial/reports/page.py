@@ -12,8 +12,9 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from radial.core.words import spell_radius
 from radial.reports.curve import comparison, figure
-from radial.reports.words import every_attack, number, radius, rows_of
+from radial.reports.words import every_attack, number, rows_of
 
 LARGEST = 5_000_000  # bytes of a page
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
@@ -112,7 +113,7 @@ def _inspector(trace: Mapping[str, Any], i: int) -> str:
     data = json.dumps(trace, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     last = _steps(trace) - 1
     changed = trace["first_changed"]
-    title = f"Inspector: {trace['attack']} at ε = {radius(trace['radius'])}, one episode step by step"
+    title = f"Inspector: {trace['attack']} at ε = {spell_radius(trace['radius'])}, one episode step by step"
     jump = f' data-step="{changed}"' if changed is not None else " disabled"
     return (
         f'<section class="inspector" data-trace="trace-{i}"><h3>{escape(title)}</h3>'
@@ -133,7 +134,7 @@ def _units(facts: Mapping[str, Any]) -> str:
     if not levels:
         return ""
     names = facts["features"] or ["every pixel"]
-    headings = ["feature", *(f"ε = {radius(level['radius'])}" for level in levels)]
+    headings = ["feature", *(f"ε = {spell_radius(level['radius'])}" for level in levels)]
     count = len(levels[0]["env_units"])
     names = names if len(names) == count else [f"feature {k}" for k in range(count)]
     rows = [[name, *(f"± {level['env_units'][k]:.4g}" for level in levels)] for k, name in enumerate(names)]

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from radial.core.words import spell_radius
 from radial.reports.page import LARGEST, render, write_page
-from radial.reports.words import radius, rows_of
+from radial.reports.words import rows_of
 
 CHROMIUM = next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None)
 EVIL = "<script>alert(1)</script>\"'&amp;</title>"
@@ -116,7 +117,7 @@ def test_cells() -> None:
     headings, rows = rows_of(audited())
     assert dict(zip(headings, rows[1], strict=True))["worst attack"] == "pgd"
     assert rows[1][2:6] == ["4.0 ± 0.5", "4.0 (3.0 … 5.0)", "2.0", "proven"]
-    assert [radius(each) for each in (3 / 255, 0.05, 0.0)] == ["3/255", "0.05", "0"]
+    assert [spell_radius(each) for each in (3 / 255, 0.05, 0.0)] == ["3/255", "0.05", "0"]
 
 
 # ---------------------------------------------------------------------------------------------------- in a browser

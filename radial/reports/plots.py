@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from radial.core.data import BadInput
+from radial.core.words import spell_radius
 from radial.recipes.figures import Drawn
-from radial.recipes.recipe import spell_radius
 from radial.reports.figures import write
 from radial.reports.tables import EMPTY, aligned
 

@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
+from radial.core.words import spell_radius
+
 EMPTY = "–"
 KINDS = {
     "certified": "proven",
@@ -22,13 +24,6 @@ def spread(facts: Mapping[str, Any] | None, digits: int = 1) -> str:
     return EMPTY if facts is None else f"{facts['mean']:.{digits}f} ± {facts['sem']:.{digits}f}"
 
 
-def radius(value: float) -> str:
-    """ε, as 3/255 where that is what it is."""
-    pixels = value * 255
-    whole = round(pixels)
-    return f"{whole}/255" if 0 < whole <= 64 and abs(pixels - whole) < 1e-9 else f"{value:g}"
-
-
 def rows_of(facts: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """The table of an audit: one row per radius, the worst attack and both sides of the bracket."""
     discrete = facts["discrete"]
@@ -38,7 +33,7 @@ def rows_of(facts: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     for level in facts["levels"]:
         worst = next((one for one in level["attacks"] if one["attack"] == level["worst"]), None)
         side = level["bracket"] or {"lower": None, "kind": "none"}
-        row = [radius(level["radius"]), level["worst"] or EMPTY, spread(worst), interval(worst)]
+        row = [spell_radius(level["radius"]), level["worst"] or EMPTY, spread(worst), interval(worst)]
         row += [number(side["lower"]), KINDS.get(side["kind"], "")]
         if discrete:
             row += [spread(level["acr"], 3), spread(level["gwc"])]
@@ -66,7 +61,7 @@ def width(box: Mapping[str, Any] | None) -> str:
 def every_attack(facts: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """All attacks at all radii: mean ± standard error, and what it costs against the same starts undisturbed."""
     names = list(dict.fromkeys(one["attack"] for level in facts["levels"] for one in level["attacks"]))
-    headings = ["attack", *(f"ε = {radius(level['radius'])}" for level in facts["levels"])]
+    headings = ["attack", *(f"ε = {spell_radius(level['radius'])}" for level in facts["levels"])]
     rows = []
     for name in names:
         cells = [next((one for one in level["attacks"] if one["attack"] == name), None) for level in facts["levels"]]

@@ -30,12 +30,14 @@ from radial.agents.importers.hostile_test import (
     call,
     check,
     dic,
+    dtype,
     name,
     new,
     num,
     real,
     tensor,
     text,
+    tup,
     write,
     zipped,
 )
@@ -172,6 +174,56 @@ FILES: dict[str, Callable[[], bytes]] = {
     "many observations": lambda: sb3(**{"policy.pth": weights(**{"f.extractors.a": tensor("b", 4)})}),
     "cut": lambda: sb3()[:900],
 }  # fmt: skip
+FRAME = b"\x80\x05"
+
+
+def buffer(*args: bytes, where: str = "numpy._core.numeric._frombuffer") -> bytes:
+    """What protocol 5 makes of an array."""
+    return call(name(where), *args)
+
+
+def of_buffer(mean: bytes) -> bytes:
+    good = buffer(grown(16), dtype("f8"), tup(num(2)), text("C"))
+    return FRAME + statistics(obs_rms=new(STATS, mean=mean, var=good, count=real(10.0)))[2:]
+
+
+def grown(count: int) -> bytes:
+    """A bytearray of zeros."""
+    return b"\x96" + struct.pack("<Q", count) + bytes(count)
+
+
+BUFFERS: dict[str, Callable[[], bytes]] = {
+    "too few bytes": lambda: buffer(grown(8), dtype("f8"), tup(num(2)), text("C")),
+    "too many bytes": lambda: buffer(grown(800), dtype("f8"), tup(num(2)), text("C")),
+    "a huge shape": lambda: buffer(grown(8), dtype("f8"), tup(num(1 << 30), num(1 << 30)), text("C")),
+    "a negative shape": lambda: buffer(grown(8), dtype("f8"), tup(num(-1)), text("C")),
+    "no bytes": lambda: buffer(text("x"), dtype("f8"), tup(num(2)), text("C")),
+    "a tensor's place": lambda: buffer(num(1), dtype("f8"), tup(num(2)), text("C")),
+    "another order": lambda: buffer(grown(16), dtype("f8"), tup(num(2)), text("K")),
+    "an order that is called": lambda: buffer(grown(16), dtype("f8"), tup(num(2)), name("os.system")),
+    "one argument more": lambda: buffer(grown(16), dtype("f8"), tup(num(2)), text("C"), NONE),
+    "one argument less": lambda: buffer(grown(16), dtype("f8"), tup(num(2))),
+    "objects": lambda: buffer(grown(16), dtype("O8", "|"), tup(num(2)), text("C")),
+    "a type by name": lambda: buffer(grown(16), text("f8"), tup(num(2)), text("C")),
+    "another name of numpy": lambda: buffer(
+        grown(16), dtype("f8"), tup(num(2)), text("C"), where="numpy._core.numeric.fromfunction"
+    ),
+    "a buffer from outside": lambda: b"\x97\x98",
+    "longer than the file": lambda: b"\x96" + struct.pack("<Q", 1 << 40),
+}
+
+
+def test_an_honest_buffer_loads(tmp_path: Path) -> None:
+    (tmp_path / "vecnormalize.pkl").write_bytes(of_buffer(buffer(grown(16), dtype("f8"), tup(num(2)), text("C"))))
+    assert load(write(tmp_path / "a.zip", sb3())).door.mean.tolist() == [0.0, 0.0]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("case", BUFFERS)
+def test_hostile_buffers(case: str, tmp_path: Path) -> None:
+    (tmp_path / "vecnormalize.pkl").write_bytes(of_buffer(BUFFERS[case]()))
+    assert isinstance(check(write(tmp_path / "a.zip", sb3()), tmp_path / "canary"), str)
+
+
 STATISTICS: dict[str, Callable[[], bytes]] = {
     "not a wrapper": lambda: b"\x80\x02" + dic(norm_obs=TRUE) + b".",
     "NaN": lambda: statistics(obs_rms=new(STATS, mean=array(NOT_FINITE, 2), var=array(NOT_FINITE, 2))),

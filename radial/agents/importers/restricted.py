@@ -3,6 +3,7 @@
 The archive around a pickle is `archive.py`'s business, and what its numbers mean the importer's.
 """
 
+import math
 import pickletools
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 PICKLE = 64 << 20  # bytes of one pickle
@@ -63,7 +65,7 @@ class Inert:
 class Array:
     """What would have been a numpy array; `value` is None where the file never said what it holds."""
 
-    value: "np.ndarray[Any, Any] | None" = None
+    value: NDArray[Any] | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,17 +90,13 @@ DTYPES: dict[str, type[np.generic]] = {
 
 NDARRAY = Name("numpy", "ndarray")
 STORAGES: dict[Name, torch.dtype] = {
-    Name("torch", "FloatStorage"): torch.float32,
-    Name("torch", "DoubleStorage"): torch.float64,
-    Name("torch", "HalfStorage"): torch.float16,
-    Name("torch", "BFloat16Storage"): torch.bfloat16,
-    Name("torch", "LongStorage"): torch.int64,
-    Name("torch", "IntStorage"): torch.int32,
-    Name("torch", "ShortStorage"): torch.int16,
-    Name("torch", "CharStorage"): torch.int8,
-    Name("torch", "ByteStorage"): torch.uint8,
-    Name("torch", "BoolStorage"): torch.bool,
-}
+    Name("torch", f"{kind}Storage"): dtype
+    for kind, dtype in {
+        "Float": torch.float32, "Double": torch.float64, "Half": torch.float16, "BFloat16": torch.bfloat16,
+        "Long": torch.int64, "Int": torch.int32, "Short": torch.int16, "Char": torch.int8, "Byte": torch.uint8,
+        "Bool": torch.bool,
+    }.items()
+}  # fmt: skip
 
 
 def _sizes(value: object) -> tuple[int, ...]:
@@ -266,6 +264,7 @@ STEPS: dict[str, Callable[[Machine, Any], None]] = {
     "SHORT_BINUNICODE": lambda m, value: m.stack.append(value),
     "BINBYTES": lambda m, value: m.stack.append(value),
     "SHORT_BINBYTES": lambda m, value: m.stack.append(value),
+    "BYTEARRAY8": lambda m, value: m.stack.append(bytes(value)),
     "EMPTY_TUPLE": lambda m, _: m.stack.append(()),
     "EMPTY_LIST": lambda m, _: m.stack.append([]),
     "EMPTY_DICT": lambda m, _: m.stack.append({}),
@@ -329,33 +328,36 @@ def _check_byte_order(state: Any) -> None:
         refuse("an array in it has a type that is not a plain number's")
 
 
-def _numbers(machine: Machine, dtype: object, data: object, count: int) -> "np.ndarray[Any, Any]":
-    """`count` numbers from exactly their bytes."""
+def _numbers(machine: Machine, dtype: object, data: object, shape: tuple[int, ...], order: str) -> NDArray[Any]:
+    """Numbers from exactly their bytes, row by row ("C") or column by column ("F")."""
     if type(dtype) is not _Dtype or type(data) is not bytes:
         refuse("an array in it does not consist of numbers")
-    if len(data) != count * np.dtype(DTYPES[dtype.code]).itemsize:
+    if len(data) != math.prod(shape) * np.dtype(DTYPES[dtype.code]).itemsize:
         refuse("an array in it does not have the bytes its shape needs")
     machine.spend(len(data))
-    if dtype.code == "b1":  # a byte other than 0 and 1 is no bool
-        return np.frombuffer(data, np.uint8) != 0
-    return np.frombuffer(data, DTYPES[dtype.code])
+    # a byte other than 0 and 1 is no bool
+    flat = np.frombuffer(data, np.uint8) != 0 if dtype.code == "b1" else np.frombuffer(data, DTYPES[dtype.code])
+    return flat.reshape(shape, order="F" if order == "F" else "C")
 
 
-def _array(machine: Machine, state: object) -> "np.ndarray[Any, Any]":
+def _array(machine: Machine, state: object) -> NDArray[Any]:
     """The state of an array: (version, shape, dtype, column-major?, bytes)."""
     if type(state) is not tuple or len(state) != 5:
         refuse("an array in it is not stored as numpy does")
-    shape = _sizes(state[1])
-    count = 1
-    for size in shape:
-        count *= size
-    return _numbers(machine, state[2], state[4], count).reshape(shape, order="F" if state[3] is True else "C")
+    return _numbers(machine, state[2], state[4], _sizes(state[1]), "F" if state[3] is True else "C")
+
+
+def _from_buffer(machine: Machine, args: tuple[Any, ...]) -> Array:
+    """An array, the way protocol 5 writes it: (bytes, dtype, shape, "C" or "F")."""
+    if len(args) != 4 or type(args[3]) is not str or args[3] not in ("C", "F"):
+        refuse("an array in it is not stored as numpy does")
+    return Array(_numbers(machine, args[1], args[0], _sizes(args[2]), args[3]))
 
 
 def _scalar(machine: Machine, args: tuple[Any, ...]) -> object:
     if len(args) != 2:
         refuse("a number in it is not stored as numpy does")
-    return _numbers(machine, args[0], args[1], 1)[0].item()
+    return _numbers(machine, args[0], args[1], (1,), "C")[0].item()
 
 
 def _tensor(machine: Machine, args: tuple[Any, ...]) -> Tensor:
@@ -386,6 +388,8 @@ REBUILD: dict[Name, Callable[[Machine, tuple[Any, ...]], object]] = {
     Name("numpy", "dtype"): _dtype,
     Name("numpy.core.multiarray", "_reconstruct"): lambda machine, args: Array(),
     Name("numpy._core.multiarray", "_reconstruct"): lambda machine, args: Array(),
+    Name("numpy.core.numeric", "_frombuffer"): _from_buffer,
+    Name("numpy._core.numeric", "_frombuffer"): _from_buffer,
     Name("numpy.core.multiarray", "scalar"): _scalar,
     Name("numpy._core.multiarray", "scalar"): _scalar,
     Name("torch._utils", "_rebuild_tensor_v2"): _tensor,

@@ -28,7 +28,7 @@ def test_plain_data_is_itself(value: object, protocol: int, tmp_path: Path) -> N
     assert read_pickle(tmp_path / "a.pkl") == value
 
 
-@pytest.mark.parametrize("protocol", [2, 3, 4])
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "b1"])
 @pytest.mark.parametrize("order", ["C", "F"])
 def test_arrays(dtype: str, order: str, protocol: int, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import functools
 import os
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,10 @@ import pytest
 import torch
 from torch import nn
 
-from radial.agents.checkpoints import load
+from radial.agents.adopted import own
+from radial.agents.checkpoints import load, save
 from radial.agents.doors import RunningScale
+from radial.agents.registry import AGENTS
 from radial.agents.wrapped import WrappedCategorical, WrappedGaussian, WrappedQ
 from radial.core.data import BadInput, Continuous, Discrete
 
@@ -38,10 +41,12 @@ class Blank(gymnasium.Env[Any, Any]):
 VECTOR = gymnasium.spaces.Box(-5, 5, (3,))
 MATRIX = gymnasium.spaces.Box(-5, 5, (2, 3))
 PICTURE = gymnasium.spaces.Box(0, 255, (4, 36, 36), np.uint8)
+ATARI = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8)
 COLOURS_LAST = gymnasium.spaces.Box(0, 255, (36, 36, 3), np.uint8)
 CHOICE, TORQUES = gymnasium.spaces.Discrete(3), gymnasium.spaces.Box(-2, 2, (2,))
 SMALL = {"n_steps": 8, "device": "cpu"}
 REPLAY = {"buffer_size": 10, "device": "cpu"}
+WIDTHS = {"activation_fn": nn.ReLU, "net_arch": {"pi": [8, 4], "vf": [6, 5]}}
 RELU = {"activation_fn": nn.ReLU, "net_arch": {"pi": [8], "vf": [16, 5]}}
 
 CASES: dict[str, tuple[str, str, Any, Any, dict[str, Any]]] = {
@@ -59,8 +64,25 @@ CASES: dict[str, tuple[str, str, Any, Any, dict[str, Any]]] = {
     "a2c": ("A2C", "MlpPolicy", VECTOR, CHOICE, SMALL),
     "a2c, continuous": ("A2C", "MlpPolicy", VECTOR, TORQUES, SMALL),
     "dqn": ("DQN", "MlpPolicy", VECTOR, CHOICE, {**REPLAY, "policy_kwargs": {"net_arch": [8, 9, 10]}}),
-    "dqn, frames": ("DQN", "CnnPolicy", PICTURE, CHOICE, REPLAY),
+    "dqn, narrow": ("DQN", "MlpPolicy", VECTOR, CHOICE, {**REPLAY, "policy_kwargs": {"net_arch": [12, 9, 5]}}),
+    "dqn, tanh": ("DQN", "MlpPolicy", VECTOR, CHOICE, {**REPLAY, "policy_kwargs": {"activation_fn": nn.Tanh}}),
+    "dqn, small frames": ("DQN", "CnnPolicy", PICTURE, CHOICE, REPLAY),
+    "dqn, frames": ("DQN", "CnnPolicy", ATARI, CHOICE, REPLAY),
+    "a2c, relu": ("A2C", "MlpPolicy", VECTOR, TORQUES, {**SMALL, "policy_kwargs": WIDTHS}),
 }  # fmt: skip
+
+
+NOT_OURS = {
+    "ppo, relu": "its policy has 1 hidden layers and its critic 2, not as many",
+    "ppo, no hidden layer": "not an MLP of at least 1 hidden layers",
+    "ppo, gSDE": "the spread of its actions is not known, or depends on the state",
+    "ppo, matrix": "not an MLP",
+    "ppo, frames": "a policy of radial sees vectors",
+    "ppo, frames, colours last": "a policy of radial sees vectors",
+    "ppo, two extractors": "a policy of radial sees vectors",
+    "dqn, tanh": "not an MLP of at least 2 hidden layers with relu",
+    "dqn, small frames": "the network of Mnih et al",
+}
 
 
 def observations(space: Any) -> Any:
@@ -96,6 +118,31 @@ def test_outputs_are_those_of_stable_baselines3(case: str, tmp_path: Path) -> No
     torch.testing.assert_close(act, torch.from_numpy(model.predict(obs, deterministic=True)[0]), atol=1e-6, rtol=1e-6)
     assert agent.card.recipe["name"] == f"{algorithm} of Stable-Baselines3"
     assert agent.actions == (Discrete(3) if action is CHOICE else Continuous(2))
+    if case in NOT_OURS:
+        with pytest.raises(BadInput, match=f"init can be audited, but neither trained nor saved: .*{NOT_OURS[case]}"):
+            own(agent, "init")
+    else:
+        check_adopted(agent, obs, tmp_path / "saved")
+
+
+def check_adopted(agent: Any, obs: Any, folder: Path) -> None:
+    """As an agent of ours, trained no further, and read again from our own files: the same outputs."""
+    adopted = own(agent, "init")
+    again: Any = load(save(agent, folder))
+    raw = torch.from_numpy(obs)
+    x = agent.prepare(raw)
+    agent.double()  # values of 200 are not known to 1e-6 in single precision, neither theirs nor ours
+    with torch.no_grad():
+        for ours in (adopted, again):
+            assert type(ours) in AGENTS.values()
+            torch.testing.assert_close(ours.prepare(raw), x.float(), atol=1e-6, rtol=1e-6)
+            ours.double()
+            x = x.double()
+            torch.testing.assert_close(ours.scores(x), agent.scores(x), atol=1e-6, rtol=1e-6)
+            torch.testing.assert_close(ours.value(x), agent.value(x), atol=1e-6, rtol=1e-6)
+    assert again.card == adopted.card == agent.card
+    assert getattr(again, "clips_actions", False) == isinstance(agent, WrappedGaussian)
+    assert all(parameter.requires_grad for parameter in adopted.parameters())
 
 
 def saved(tmp_path: Path, **changes: Any) -> Any:
@@ -119,6 +166,18 @@ def test_statistics_that_lie_beside(name: str, tmp_path: Path) -> None:
     theirs = model.policy.get_distribution(torch.from_numpy(env.normalize_obs(obs)).float()).distribution.mean
     torch.testing.assert_close(agent.scores(x), theirs, atol=1e-6, rtol=1e-6)
     assert agent.card.recipe["notes"] == [f"observations are normalised by {name}"]
+    check_adopted(agent, obs, tmp_path / "saved")
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+def test_statistics_of_every_protocol(protocol: int, tmp_path: Path) -> None:
+    """Python 3.14 writes protocol 5 by default, in which arrays are byte arrays; older ones write 4."""
+    _, env = saved(tmp_path)
+    env.action_space.seed(0)  # a generator is pickled, too
+    (tmp_path / "vecnormalize.pkl").write_bytes(pickle.dumps(env, protocol))
+    door: Any = load(tmp_path / "agent.zip").door  # type: ignore[union-attr]
+    np.testing.assert_allclose(door.mean, env.obs_rms.mean)
+    np.testing.assert_allclose(door.std, np.sqrt(env.obs_rms.var + env.epsilon))
 
 
 def test_statistics_of_rewards_alone_change_nothing(tmp_path: Path) -> None:
@@ -176,10 +235,12 @@ RELEASED = {
 
 
 @pytest.mark.parametrize("name", RELEASED)
-def test_released_agents(name: str) -> None:
+def test_released_agents(name: str, tmp_path: Path) -> None:
     if not (MODELS / name).is_file():
         pytest.skip(f"{MODELS / name} is not here")
     agent = load(MODELS / name)
     assert type(agent) is RELEASED[name]
     assert agent.observation_shape == ((11,) if "Hopper" in name else (4,))
     assert isinstance(agent.door, RunningScale) == ("Hopper" in name)  # type: ignore[union-attr]
+    obs = np.random.default_rng(0).normal(size=(64, *agent.observation_shape)).astype(np.float32)
+    check_adopted(agent, obs, tmp_path / "saved")

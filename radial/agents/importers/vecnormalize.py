@@ -1,6 +1,6 @@
 """Reads the pickled `VecNormalize` that Stable-Baselines3 users save beside an agent: its running statistics, as data.
 
-Nothing in it is called; the classes it speaks of become inert, and everything but four fields is ignored.
+Nothing in it is called; the classes it speaks of become inert, and everything but five fields is ignored.
 """
 
 import math
@@ -52,7 +52,7 @@ def read_vecnormalize(path: Path) -> RunningScale | None:
     mean, variance = _array(path, stats, "mean"), _array(path, stats, "var")
     if mean.shape != variance.shape or bool((variance < 0).any()):
         raise BadInput(f"{path}: the mean and variance of the observations must be of one shape, and none negative")
-    return RunningScale(mean, variance, clip, tiny)
+    return RunningScale(mean, variance, clip, tiny, _number(path, stats, "count"))
 
 
 def _field(path: Path, thing: object, name: str) -> Any:
