@@ -55,16 +55,18 @@ class Kind:
     frames: str
     objectives: Mapping[str, Any]
     objective: str  # a key of `objectives`
-    kappa: float
+    kappa: tuple[float, float]  # on vectors, on frames
     attack: str  # a key of ATTACKS
 
 
 KINDS: dict[type, Kind] = {
-    QAgent: Kind("cartpole-radial-dqn", "pong-small-radial-dqn", dqn.OBJECTIVES, "radial-overlap", 0.8, "pgd"),
-    ActorCritic: Kind("cartpole-radial-a3c", "pong-small-radial-a3c", a3c.OBJECTIVES, "radial-overlap", 0.5, "pgd"),
-    CategoricalAgent: Kind("cartpole-radial-ppo", "", ppo.OBJECTIVES, "radial-worst-case", 0.5, "pgd"),
-    ImpalaAgent: Kind("", "fruitbot-small-radial-ppo", ppo.OBJECTIVES, "radial-worst-case", 0.5, "pgd-procgen"),
-    GaussianAgent: Kind("hopper-radial-ppo", "", ppo.OBJECTIVES, "radial-likelihood", 0.95, "mad"),
+    QAgent: Kind("cartpole-radial-dqn", "pong-small-radial-dqn", dqn.OBJECTIVES, "radial-overlap", (0.3, 0.8), "pgd"),
+    ActorCritic: Kind(
+        "cartpole-radial-a3c", "pong-small-radial-a3c", a3c.OBJECTIVES, "radial-overlap", (0.5, 0.5), "pgd"
+    ),
+    CategoricalAgent: Kind("cartpole-radial-ppo", "", ppo.OBJECTIVES, "radial-worst-case", (0.5, 0.5), "pgd"),
+    ImpalaAgent: Kind("", "fruitbot-small-radial-ppo", ppo.OBJECTIVES, "radial-worst-case", (0.5, 0.5), "pgd-procgen"),
+    GaussianAgent: Kind("hopper-radial-ppo", "", ppo.OBJECTIVES, "radial-likelihood", (0.95, 0.95), "mad"),
 }
 
 
@@ -266,7 +268,8 @@ def _objective(agent: AnyAgent, radius: float, steps: int, kappa: float | None, 
     if name not in known:
         raise BadInput(f"objective must be one of {', '.join(known)}, got {name!r}{nearest(name, known)}")
     if kappa is None:
-        kappa = 0.98 if isinstance(agent, GaussianAgent) and steps >= LONG else kind.kappa
+        on_frames = len(agent.observation_shape) > 1
+        kappa = 0.98 if isinstance(agent, GaussianAgent) and steps >= LONG else kind.kappa[on_frames]
     elif not 0 <= kappa <= 1:
         raise BadInput(f"kappa must lie in [0, 1], got {kappa!r}")
     ramp = Smoothed(float(radius), round(FIRST * steps), round(LAST * steps))
