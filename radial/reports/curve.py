@@ -11,7 +11,7 @@ from radial.core.words import spell_radius
 from radial.reports.words import KINDS
 
 WIDTH, HEIGHT = 640, 300
-LEFT, RIGHT, TOP, BOTTOM = 56, 16, 14, 40
+LEFT, RIGHT, TOP, BOTTOM = 56, 28, 14, 40
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00")
 DASHES = ("", "8 4", "2 3", "10 3 2 3", "5 5", "1 4")
 Point = tuple[float, float]

@@ -93,7 +93,8 @@ def _agent(facts: Mapping[str, Any], trace: Mapping[str, Any] | None, i: int, se
     parts = [f"<h2>{escape(str(facts['agent']))}</h2>" if several else ""]
     parts.append(f'<p class="verdict">{escape(facts["verdict"])}</p>')
     source = re.sub(r"sha256:(\w{12})\w+", r"sha256:\1…", str(facts["about"]))
-    about = f"{source} · {facts['env']} ({engine}) · {facts['episodes']} episodes, seed {facts['seed']}"
+    played = "episode" if facts["episodes"] == 1 else "episodes"
+    about = f"{source} · {facts['env']} ({engine}) · {facts['episodes']} {played}, seed {facts['seed']}"
     parts.append(f'<p class="about">{escape(about)}</p>')
     parts += [f'<p class="alarm"><strong>Warning:</strong> {escape(text)}</p>' for text in facts["warnings"]]
     parts.append(figure(facts))
