@@ -76,6 +76,8 @@ def measure(run: Path) -> dict[str, object]:
 def table(results: dict[str, dict[str, dict[str, object]]]) -> str:
     """Markdown, one line per run."""
     lines = [
+        "# What carries the robustness of RADIAL-PPO",
+        "",
         f"Hopper-v4, {STEPS:,} steps (a quarter of the recipe, ramps in proportion); 50 episodes, mean ± SEM.",
         "",
         "| variant | seed | nominal | MAD 0.075 | MAD 0.15 | mean σ | bound width |",
