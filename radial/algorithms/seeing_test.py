@@ -307,7 +307,7 @@ def test_envs_that_cannot_be_learned_here() -> None:
     with pytest.raises(BadInput, match="discrete actions"):
         agent_to_train((3, 64, 64), Continuous(2), (64,), "tanh")
     with pytest.raises(BadInput, match=r"\(3, 64, 64\)"):
-        agent_to_train((1, 84, 84), Discrete(2), (64,))
+        agent_to_train((1, 84, 84), Discrete(2), (64,), "tanh")
     with pytest.raises(BadInput, match="attack must be none on frames"):
         set_up(replace(CONFIG, attack="pgd", attack_radius=Constant(0.01), attack_probability=0.5), 0, CPU)
 
