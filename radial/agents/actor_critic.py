@@ -17,10 +17,10 @@ class ActorCritic(RawAgent, SoftmaxPolicy):
 
     network: AtariActorCritic | MLPActorCritic
 
-    def __init__(self, observation_shape: tuple[int, ...], n: int, hidden: tuple[int, ...] = (64, 64)) -> None:
-        super().__init__(observation_shape, n, hidden, side=FRAME, kind="an actor-critic")
-        size = observation_shape[0]
-        self.network = MLPActorCritic(n, size, hidden) if self.valid_range is None else AtariActorCritic(n, size)
+    def __init__(self, observation_shape: tuple[int, ...], n: int, hidden: tuple[int, ...] | None = None) -> None:
+        super().__init__(observation_shape, n, hidden, side=FRAME, sizes=AtariActorCritic.SIZES, kind="an actor-critic")
+        network = MLPActorCritic if self.valid_range is None else AtariActorCritic
+        self.network = network(n, observation_shape[0], self.hidden)
 
     @property
     def choice(self) -> nn.Sequential:

@@ -91,7 +91,9 @@ def test_the_start_is_that_of_a_q_agent_and_follows_the_generator() -> None:
 
 
 def test_an_agent_to_start_from_must_fit() -> None:
-    check_fit(ActorCritic((1, 80, 80), 6, (32,)), ActorCritic((1, 80, 80), 6))  # frames: always one network
+    small = ActorCritic((1, 80, 80), 6, (4, 4, 8, 8, 16))
+    with pytest.raises(BadInput, match=r"its hidden is \(4, 4, 8, 8, 16\), needed is \(32, 32, 64, 64, 512\)"):
+        check_fit(small, ActorCritic((1, 80, 80), 6))
     with pytest.raises(BadInput, match=r"its hidden is \(32,\), needed is \(64, 64\)"):
         check_fit(ActorCritic((5,), 4, (32,)), made())
     with pytest.raises(BadInput, match="init must be a ActorCritic, got a QAgent"):

@@ -27,7 +27,7 @@ class ImpalaAgent(RawAgent, SoftmaxPolicy):
     ) -> None:
         if tuple(observation_shape) != FRAME:
             raise BadInput(f"observation_shape must be {FRAME} for an IMPALA agent, got {tuple(observation_shape)}")
-        super().__init__(observation_shape, n, hidden, side=FRAME[-1], kind="an IMPALA agent")
+        super().__init__(observation_shape, n, hidden, side=FRAME[-1], sizes=hidden, kind="an IMPALA agent")
         self.network = ImpalaResNet(n)
 
     def initialize(self, rng: torch.Generator) -> None:

@@ -59,16 +59,22 @@ class Dueling(nn.Module):
 
 
 class NatureDueling(Dueling):
-    """The dueling network of the Atari DQN agents: the convolutions of Mnih et al. (2015), for 84×84 frames."""
+    """The dueling network of the Atari DQN agents: the convolutions of Mnih et al. (2015), for 84×84 frames.
 
-    def __init__(self, actions: int, channels: int = 1) -> None:
+    sizes  the filters of the three convolutions and the units of each head
+    """
+
+    SIZES = (32, 64, 64, 512)  # of the paper
+
+    def __init__(self, actions: int, channels: int = 1, sizes: Sequence[int] = SIZES) -> None:
+        first, second, third, units = sizes
         features = nn.Sequential(
-            nn.Conv2d(channels, 32, 8, stride=4), nn.ReLU(),
-            nn.Conv2d(32, 64, 4, stride=2), nn.ReLU(),
-            nn.Conv2d(64, 64, 3), nn.ReLU(),
+            nn.Conv2d(channels, first, 8, stride=4), nn.ReLU(),
+            nn.Conv2d(first, second, 4, stride=2), nn.ReLU(),
+            nn.Conv2d(second, third, 3), nn.ReLU(),
             nn.Flatten(),
         )  # fmt: skip
-        super().__init__(features, 3136, 512, actions)
+        super().__init__(features, 49 * third, units, actions)
 
 
 class MLPDueling(Dueling):
@@ -116,17 +122,23 @@ class JointActorCritic(nn.Module):
 
 
 class AtariActorCritic(JointActorCritic):
-    """The A3C network: four convolutions with max-pooling, 512 units, one joint output for 80×80 frames."""
+    """The A3C network: four convolutions with max-pooling, a layer of units, one joint output for 80×80 frames.
 
-    def __init__(self, actions: int, channels: int = 1) -> None:
+    sizes  the filters of the four convolutions and the units
+    """
+
+    SIZES = (32, 32, 64, 64, 512)  # of the paper
+
+    def __init__(self, actions: int, channels: int = 1, sizes: Sequence[int] = SIZES) -> None:
+        first, second, third, fourth, units = sizes
         super().__init__(
             nn.Sequential(
-                nn.Conv2d(channels, 32, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(),
-                nn.Conv2d(32, 32, 5, padding=1), nn.MaxPool2d(2), nn.ReLU(),
-                nn.Conv2d(32, 64, 4, padding=1), nn.MaxPool2d(2), nn.ReLU(),
-                nn.Conv2d(64, 64, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(),
-                nn.Flatten(), nn.Linear(1024, 512), nn.ReLU(),
-                nn.Linear(512, 1 + actions),
+                nn.Conv2d(channels, first, 5, padding=2), nn.MaxPool2d(2), nn.ReLU(),
+                nn.Conv2d(first, second, 5, padding=1), nn.MaxPool2d(2), nn.ReLU(),
+                nn.Conv2d(second, third, 4, padding=1), nn.MaxPool2d(2), nn.ReLU(),
+                nn.Conv2d(third, fourth, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(),
+                nn.Flatten(), nn.Linear(16 * fourth, units), nn.ReLU(),
+                nn.Linear(units, 1 + actions),
             )
         )  # fmt: skip
         # Channels last: twice as fast on a processor, where all acting is. (Its types are missing in torch.)

@@ -17,10 +17,10 @@ class QAgent(RawAgent):
 
     network: NatureDueling | MLPDueling
 
-    def __init__(self, observation_shape: tuple[int, ...], n: int, hidden: tuple[int, ...] = (64, 64)) -> None:
-        super().__init__(observation_shape, n, hidden, side=FRAME, kind="a Q agent")
-        size = observation_shape[0]
-        self.network = MLPDueling(n, size, hidden) if self.valid_range is None else NatureDueling(n, size)
+    def __init__(self, observation_shape: tuple[int, ...], n: int, hidden: tuple[int, ...] | None = None) -> None:
+        super().__init__(observation_shape, n, hidden, side=FRAME, sizes=NatureDueling.SIZES, kind="a Q agent")
+        network = MLPDueling if self.valid_range is None else NatureDueling
+        self.network = network(n, observation_shape[0], self.hidden)
 
     @property
     def choice(self) -> nn.Sequential:

@@ -35,6 +35,20 @@ def test_other_shapes_are_refused(shape: tuple[int, ...]) -> None:
         QAgent(shape, 4)
 
 
+def test_the_sizes_of_layers_are_those_asked_for_or_the_papers(tmp_path: Path) -> None:
+    assert QAgent((5,), 4).hidden == (64, 64)
+    assert QAgent((1, 84, 84), 4).hidden == (32, 64, 64, 512)
+    small = QAgent((1, 84, 84), 6, (4, 8, 8, 16))
+    assert small.network.features[2].weight.shape == (8, 4, 4, 4)
+    assert small.network.value[0].weight.shape == (16, 7 * 7 * 8)
+    small.initialize(rng())
+    again = load(save(small, tmp_path / "agent"))
+    x = small.prepare(frames(2))
+    assert torch.equal(again.scores(x), small.scores(x))
+    with pytest.raises(BadInput, match=r"hidden must be 4 sizes for a Q agent that sees frames, got \(64, 64\)"):
+        QAgent((1, 84, 84), 4, (64, 64))
+
+
 @pytest.mark.parametrize("shape", [(1, 84, 84), (5,)])
 def test_advantages_are_q_less_the_mean_and_choose_the_same(shape: tuple[int, ...]) -> None:
     agent = QAgent(shape, 6)

@@ -13,23 +13,26 @@ from radial.core.data import BadInput, Discrete
 class RawAgent(nn.Module):
     """Frames (C, side, side) become shares of 255, vectors (features,) stay as they are.
 
+    hidden       the sizes of the network's layers; None: two of 64 for vectors, the paper's `sizes` for frames
     valid_range  what an observation can be at all, in network units: [0, 1] for frames, None (anything) for vectors
     """
 
     network: nn.Module
 
     def __init__(
-        self, observation_shape: tuple[int, ...], n: int, hidden: tuple[int, ...], *, side: int, kind: str
-    ) -> None:
+        self, observation_shape: tuple[int, ...], n: int, hidden: tuple[int, ...] | None, *, side: int,
+        sizes: tuple[int, ...], kind: str,
+    ) -> None:  # fmt: skip
         super().__init__()
-        self.observation_shape, self.hidden = tuple(observation_shape), tuple(hidden)
-        self.actions = Discrete(n)
-        self.card = Card(env=None)
+        self.observation_shape, self.actions, self.card = tuple(observation_shape), Discrete(n), Card(env=None)
         vectors = len(self.observation_shape) == 1
+        self.hidden = tuple(hidden or ((64, 64) if vectors else sizes))
         self.valid_range = None if vectors else (0.0, 1.0)
         if not vectors and self.observation_shape[1:] != (side, side):
             shapes = f"(features,) or (channels, {side}, {side})"
             raise BadInput(f"observation_shape must be {shapes} for {kind}, got {self.observation_shape}")
+        if not vectors and len(self.hidden) != len(sizes):
+            raise BadInput(f"hidden must be {len(sizes)} sizes for {kind} that sees frames, got {self.hidden}")
 
     def initialize(self, rng: torch.Generator) -> None:
         """PyTorch's own start, from this generator: weights and biases uniform in ±1/√(inputs of a unit)."""

@@ -29,6 +29,6 @@ def check_fit(init: AnyAgent, agent: AnyAgent) -> None:
         raise BadInput(f"init must be a {type(agent).__name__}, got a {type(init).__name__}")
     for name in ("observation_shape", "actions", "hidden", "activation"):
         own, needed = getattr(init, name, None), getattr(agent, name, None)
-        frames = name == "hidden" and len(agent.observation_shape) > 1  # then the network is always the same
-        if own != needed and not frames:
+        always = name == "hidden" and isinstance(agent, ImpalaAgent)  # whose network is always the same
+        if own != needed and not always:
             raise BadInput(f"init must fit the training: its {name} is {own}, needed is {needed}")

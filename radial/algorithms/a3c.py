@@ -55,7 +55,7 @@ class A3CConfig:
     discount: float = 0.99
     lam: float = 1.0  # of the advantages; values learn from k-step returns
     entropy: float = 0.01  # weight of the entropy bonus
-    hidden: tuple[int, ...] = (64, 64)  # for vectors; frames have the network of the paper
+    hidden: tuple[int, ...] | None = None  # sizes of layers; None: two of 64 for vectors, the paper's for frames
     compile: bool = True  # the gradient to native code; False: slower, starts at once
     log_every: int = 10_000  # env steps
     checkpoint_every: int = 200_000  # env steps; with one worker environments restart there, as in the other loops
@@ -66,8 +66,8 @@ class A3CConfig:
         checks.positive(self, "rate", "adam_eps", "max_grad_norm", "patience")
         checks.share(self, "discount", "lam")
         checks.not_negative(self, "entropy")
-        if not self.hidden or any(width < 1 for width in self.hidden):
-            raise BadInput(f"hidden must be widths ≥ 1, got {self.hidden}")
+        if self.hidden is not None and (not self.hidden or any(size < 1 for size in self.hidden)):
+            raise BadInput(f"hidden must be sizes ≥ 1, got {self.hidden}")
 
     @property
     def training_env(self) -> EnvSpec:

@@ -55,7 +55,7 @@ class DQNConfig:
     max_grad_norm: float | None = None  # None: do not clip
     discount: float = 0.99
     td: TD = field(default_factory=TD)
-    hidden: tuple[int, ...] = (64, 64)  # for vectors; frames have the network of the paper
+    hidden: tuple[int, ...] | None = None  # sizes of layers; None: two of 64 for vectors, the paper's for frames
     compile: bool = True  # the update to native code; False: slower, starts at once
     log_every: int = 2_000  # env steps
     checkpoint_every: int = 100_000  # env steps; environments restart there, so that a resumed run is the same run
@@ -69,8 +69,8 @@ class DQNConfig:
         checks.positive(self, "rate", "adam_eps", "max_grad_norm")
         checks.share(self, "discount")
         settle(self, "exploration")
-        if not self.hidden or any(width < 1 for width in self.hidden):
-            raise BadInput(f"hidden must be widths ≥ 1, got {self.hidden}")
+        if self.hidden is not None and (not self.hidden or any(size < 1 for size in self.hidden)):
+            raise BadInput(f"hidden must be sizes ≥ 1, got {self.hidden}")
 
 
 def train(

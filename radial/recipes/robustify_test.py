@@ -42,7 +42,7 @@ SMALL_DQN = DQNConfig(
 
 
 def agent_of(kind: type, shape: tuple[int, ...] = (4,), n: int = 2) -> AnyAgent:
-    made: AnyAgent = kind(shape, n, (16,))
+    made: AnyAgent = kind(shape, n, (16,) if len(shape) == 1 else (4, 8, 8, 16))
     made.initialize(torch.Generator().manual_seed(0))
     return made
 
