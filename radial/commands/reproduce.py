@@ -41,7 +41,7 @@ def reproduce(
 
     Args:
         table: a table (mujoco, mujoco-compounding, atari, atari-margin, atari-bounds, procgen, procgen-stochastic,
-            procgen-levels, cartpole-dqn) or a figure (gwc-awc-acr, q-bias).
+            procgen-levels, cartpole-dqn, cartpole-a3c) or a figure (gwc-awc-acr, q-bias).
         only: tasks or recipes, such as hopper or walker2d-ppo; the other rows show what is known of them.
         train: train the agents first, in runs/RECIPE-seedN, instead of taking the zoo's. A finished run is not
             trained again and an unfinished one goes on. The median seed is the agent.
