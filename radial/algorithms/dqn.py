@@ -48,7 +48,8 @@ class DQNConfig:
     update_every: int = 4  # env steps, summed over envs
     batch: int = 128
     target_every: int = 4_000  # env steps
-    exploration: Schedule = Linear(end=0.01, first_step=0, last_step=500_000, start=1.0)
+    exploration: Schedule = Linear(end=0.01, first_step=0, last_step=500_000, start=1.0)  # share of the steps
+    exploration_length: int = 1  # steps that an exploring action lasts; where single ones lead nowhere (Freeway)
     rate: float = 1.25e-4
     anneal: bool = False  # the rate falls linearly to 0
     adam_eps: float = 1e-8
@@ -62,8 +63,8 @@ class DQNConfig:
 
     def __post_init__(self) -> None:
         checks.whole(
-            self, "total_steps", "num_envs", "replay_capacity", "update_every", "batch", "target_every", "log_every",
-            "checkpoint_every",
+            self, "total_steps", "num_envs", "replay_capacity", "update_every", "batch", "target_every",
+            "exploration_length", "log_every", "checkpoint_every",
         )  # fmt: skip
         checks.whole(self, "learning_starts", least=0)
         checks.positive(self, "rate", "adam_eps", "max_grad_norm")
@@ -111,9 +112,10 @@ def train(
                 obs = env.reset()
                 replay.begin(obs)
                 scores.forget()
+                detour = Detour.none(config.num_envs, config.exploration_length, rng.device)
 
             # ------------------------------------------------------------------------------------------------- act
-            action = explore(actor, obs.to(device), config.exploration(step), rng).cpu()
+            action = explore(actor, obs.to(device), config.exploration(step), rng, detour).cpu()
             seen = env.step(action)
             replay.add(action, seen.reward, seen.terminated, seen.real, seen.obs)
             scores.add(seen.score[None], seen.ended[None], seen.real[None])
@@ -146,13 +148,37 @@ def train(
     return actor
 
 
+@dataclass
+class Detour:
+    """Who explores at the moment: each env's exploring action (N,) and for how many steps it still lasts (N,)."""
+
+    action: Tensor
+    left: Tensor
+    length: int
+
+    @classmethod
+    def none(cls, envs: int, length: int, device: torch.device) -> "Detour":
+        """Nobody does."""
+        return cls(torch.zeros(envs, dtype=torch.int64, device=device), torch.zeros(envs, device=device), length)
+
+
 @torch.no_grad()
-def explore(agent: QAgent, obs: Tensor, epsilon: float, rng: torch.Generator) -> Tensor:
-    """The greedy action of each row (N,), or with probability `epsilon` any action."""
+def explore(agent: QAgent, obs: Tensor, epsilon: float, rng: torch.Generator, detour: Detour | None = None) -> Tensor:
+    """The greedy action of each row (N,), or in a share `epsilon` of the steps any action.
+
+    detour  moved on. An exploring action lasts `length` steps, so it begins more rarely: with a probability p for which
+            p·length / (p·length + 1 − p) = ε. (After Dabney et al. 2021, whose lengths are random.)
+    """
     rows = obs.shape[0]
-    wander = torch.rand(rows, generator=rng, device=rng.device) < epsilon
+    detour = detour or Detour.none(rows, 1, rng.device)
+    rare = epsilon / (detour.length - epsilon * (detour.length - 1))
+    begin = (torch.rand(rows, generator=rng, device=rng.device) < rare) & (detour.left == 0)
     anywhere = torch.randint(agent.actions.n, (rows,), generator=rng, device=rng.device)
-    return anywhere if bool(wander.all()) else torch.where(wander, anywhere, agent.act(agent.prepare(obs)))
+    detour.action = torch.where(begin, anywhere, detour.action)
+    detour.left = torch.where(begin, detour.length, detour.left)
+    wander = detour.left > 0
+    detour.left = (detour.left - 1).clamp(min=0)
+    return detour.action if bool(wander.all()) else torch.where(wander, detour.action, agent.act(agent.prepare(obs)))
 
 
 def set_up(

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from itertools import groupby
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ from radial.agents.q_agent import QAgent
 from radial.algorithms import dqn
 from radial.algorithms.compiled import can_compile
 from radial.algorithms.config import decode, encode
-from radial.algorithms.dqn import DQNConfig, explore, train
+from radial.algorithms.dqn import Detour, DQNConfig, explore, train
 from radial.algorithms.replay import Prioritised
 from radial.algorithms.run import VOLATILE
 from radial.core.data import BadInput, EnvSpec
@@ -99,6 +100,21 @@ def test_exploration_is_a_share_of_the_actions() -> None:
     # a random action is the greedy one half of the time
     assert (explore(agent, obs, 0.3, rng) == greedy).float().mean().item() == pytest.approx(0.85, abs=0.015)
     assert (explore(agent, obs, 1.0, rng) == greedy).float().mean().item() == pytest.approx(0.5, abs=0.02)
+
+
+def test_an_exploring_action_lasts_and_exploration_stays_the_same_share() -> None:
+    agent, rng = QAgent((4,), 50, (8,)), torch.Generator().manual_seed(0)
+    obs = torch.randn(1, 4, generator=rng).repeat(500, 1)
+    greedy = int(agent.act(agent.prepare(obs[:1])))
+    detour = Detour.none(500, 4, torch.device("cpu"))
+    taken = torch.stack([explore(agent, obs, 0.3, rng, detour) for _ in range(400)])
+    explored = taken != greedy
+    assert explored.float().mean().item() == pytest.approx(0.3 * 49 / 50, abs=0.01)
+    runs = [(action, len(list(same))) for row in taken.T.tolist() for action, same in groupby(row)]
+    whole = [length for action, length in runs[1:-1] if action != greedy]
+    assert sum(length % 4 == 0 for length in whole) / len(whole) > 0.98  # but for those that the last step cut
+    always = Detour.none(500, 4, torch.device("cpu"))
+    assert len({tuple(explore(agent, obs, 1.0, rng, always).tolist()) for _ in range(8)}) == 2
 
 
 def test_a_start_that_does_not_fit_is_refused() -> None:

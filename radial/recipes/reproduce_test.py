@@ -467,6 +467,16 @@ def test_seeds_may_start_from_different_agents() -> None:
     assert "--init runs/pong-dqn-seed0" in how_to_train(recipe("pong-radial-dqn"))
 
 
+def test_a_run_that_is_older_than_a_setting_is_still_finished() -> None:
+    known = plain(recipe("pong-dqn").config)
+    older = {key: value for key, value in known.items() if key != "exploration_length"}
+    agent_of("pong-dqn", 0, "run/agent", recipe={"name": "pong-dqn", "config": older})
+    assert finished(Path("run"), "pong-dqn", 0)
+    agent_of("pong-dqn", 0, "run/agent", recipe={"name": "pong-dqn", "config": older | {"gone": 1}})
+    with pytest.raises(BadInput, match="holds another run"):
+        finished(Path("run"), "pong-dqn", 0)
+
+
 def test_a_run_of_something_else_is_not_taken_for_finished() -> None:
     assert not finished(Path("runs/none"), "hopper-ppo", 0)
     agent_of("hopper-ppo", 0, "run/agent")

@@ -14,7 +14,7 @@ import torch
 from radial.agents.card import Card
 from radial.agents.checkpoints import CARD, load, save
 from radial.agents.registry import AnyAgent
-from radial.algorithms.config import encode
+from radial.algorithms.config import decode, encode
 from radial.algorithms.ppo import PPOConfig
 from radial.core.checks import check_whole
 from radial.core.data import BadInput
@@ -97,8 +97,13 @@ def finished(run: Path, name: str, seed: int) -> bool:
     """Whether a run of this recipe and seed is there and finished; a finished one of another config is refused."""
     if not (run / AGENT / CARD).is_file():
         return False
-    card = load(run).card
-    if (_made_by(card), card.seed) != ((name, plain(recipe(name).config)), seed):
+    card, config = load(run).card, recipe(name).config
+    made_by, own = _made_by(card)
+    try:  # a setting that is younger than the run had its default there
+        same = plain(decode(type(config), own or {})) == plain(config)
+    except BadInput:
+        same = False
+    if (made_by, card.seed, same) != (name, seed, True):
         raise BadInput(f"{run} holds another run than {name} with seed {seed} as it is now; move it away")
     return True
 
