@@ -1,6 +1,7 @@
 """The agent on action values: its door for units, its greedy choice, and the network that certificates bound."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -47,6 +48,21 @@ def test_the_sizes_of_layers_are_those_asked_for_or_the_papers(tmp_path: Path) -
     assert torch.equal(again.scores(x), small.scores(x))
     with pytest.raises(BadInput, match=r"hidden must be 4 sizes for a Q agent that sees frames, got \(64, 64\)"):
         QAgent((1, 84, 84), 4, (64, 64))
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (((4,), 0), "n must be a whole number ≥ 1, got 0"),
+        (((4,), 2.5), "n must be a whole number"),
+        ((4, 2), "observation_shape must be a tuple of whole numbers"),
+        (((4,), 2, (0,)), "hidden must be a tuple of whole numbers"),
+        (((4,), 2, 64), "hidden must be a tuple of whole numbers"),
+    ],
+)
+def test_sizes_are_whole_numbers(given: tuple[Any, ...], says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        QAgent(*given)
 
 
 @pytest.mark.parametrize("shape", [(1, 84, 84), (5,)])

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from radial.agents.card import Card
+from radial.core import checks
 from radial.core.data import BadInput, Discrete
 
 
@@ -24,6 +25,10 @@ class RawAgent(nn.Module):
         sizes: tuple[int, ...], kind: str,
     ) -> None:  # fmt: skip
         super().__init__()
+        for name, value in (("observation_shape", observation_shape), ("hidden", hidden)):
+            if not checks.is_sizes(value) and not (name == "hidden" and value is None):
+                raise BadInput(f"{name} must be a tuple of whole numbers ≥ 1 for {kind}, got {value!r}")
+        checks.check_whole("n", n, 1)
         self.observation_shape, self.actions, self.card = tuple(observation_shape), Discrete(n), Card(env=None)
         vectors = len(self.observation_shape) == 1
         self.hidden = tuple(hidden or ((64, 64) if vectors else sizes))

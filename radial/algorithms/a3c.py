@@ -66,8 +66,7 @@ class A3CConfig:
         checks.positive(self, "rate", "adam_eps", "max_grad_norm", "patience")
         checks.share(self, "discount", "lam")
         checks.not_negative(self, "entropy")
-        if self.hidden is not None and (not self.hidden or any(size < 1 for size in self.hidden)):
-            raise BadInput(f"hidden must be sizes ≥ 1, got {self.hidden}")
+        checks.sizes(self, "hidden")
 
     @property
     def training_env(self) -> EnvSpec:

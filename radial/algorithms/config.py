@@ -45,7 +45,7 @@ def decode(kind: type, table: Mapping[str, Any], where: str = "config") -> Any:
     given = {key: value for key, value in table.items() if key != "type"}
     for key in given:
         if key not in fields:
-            raise BadInput(f"{where}.{key} is not a setting of {kind.__name__}; known: {', '.join(fields)}")
+            raise BadInput(f"{where}.{key} is not a setting of {kind.__name__}; known: {', '.join(fields) or 'none'}")
     for name, field in fields.items():
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in given:

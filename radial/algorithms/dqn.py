@@ -5,7 +5,7 @@ docs/dqn.md.
 """
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from radial.algorithms.config import encode
 from radial.algorithms.files import require
 from radial.algorithms.q_learner import QLearner, Rules, Transitions
 from radial.algorithms.ramp import ROWS, Guide, time_at
-from radial.algorithms.replay import Prioritised, Replay, check_memory
+from radial.algorithms.replay import Prioritised, Replay, check_memory, in_words
 from radial.algorithms.replay_disk import check_segments, load_segments, prune_segments, save_segments
 from radial.algorithms.run import Run, Stopped, derived_seed
 from radial.algorithms.scores import Scores
@@ -70,8 +70,12 @@ class DQNConfig:
         checks.positive(self, "rate", "adam_eps", "max_grad_norm")
         checks.share(self, "discount")
         settle(self, "exploration")
-        if self.hidden is not None and (not self.hidden or any(size < 1 for size in self.hidden)):
-            raise BadInput(f"hidden must be sizes ≥ 1, got {self.hidden}")
+        for step in (0, self.total_steps):
+            if not 0 <= self.exploration(step) <= 1:
+                raise BadInput(f"exploration must lie in [0, 1], got {self.exploration(step):g} at step {step:,}")
+        checks.sizes(self, "hidden")
+        checks.kind(self, "td", TD)
+        checks.kind(self, "prioritised", Prioritised)
 
 
 def train(
@@ -99,7 +103,7 @@ def train(
     with Run.open(
         out, written, resume=resume, total_steps=config.total_steps, quiet=quiet, verify=verify
     ) as run:  # fmt: skip
-        actor, learner, replay, rng = set_up(config, seed, torch.device(device), init)
+        actor, learner, replay, rng = set_up(config, seed, torch.device(device), init, run.note)
         scores, step, saved = Scores(config.num_envs), 0, None
         if run.restored is not None:
             step, saved = _restore(run, learner, replay, scores, rng, segments, guide)
@@ -182,11 +186,15 @@ def explore(agent: QAgent, obs: Tensor, epsilon: float, rng: torch.Generator, de
 
 
 def set_up(
-    config: DQNConfig, seed: int, device: torch.device, init: QAgent | None = None
+    config: DQNConfig,
+    seed: int,
+    device: torch.device,
+    init: QAgent | None = None,
+    note: Callable[[str], None] = lambda text: None,
 ) -> tuple[QAgent, QLearner, Replay, torch.Generator]:
     """Who acts, what learns, what is remembered, and the generator of everything random.
 
-    With RS-DQN the one who acts is the student, otherwise the Q-network that learns.
+    With RS-DQN the one who acts is the student, otherwise the Q-network that learns. note: is told what it will take.
     """
     probe = make_env(config.env, 1, seed)
     try:
@@ -205,6 +213,8 @@ def set_up(
         agents[0], agents[1] if len(agents) > 1 else None, config.objective, rules,
         rate=config.rate, compile=config.compile,
     )  # fmt: skip
+    needed = Replay.bytes_needed(config.replay_capacity, shape, dtype, config.num_envs, config.prioritised)
+    note(f"replay: {config.replay_capacity:,} transitions will take {in_words(needed)} of memory")
     replay = Replay(config.replay_capacity, shape, dtype, config.num_envs, prioritised=config.prioritised)
     return agents[-1], learner, replay, torch.Generator(device).manual_seed(derived_seed(seed, "actions"))
 

@@ -142,6 +142,31 @@ def test_bad_settings_are_named(field: str) -> None:
         replace(TINY, **{field: float("nan") if field in ("rate", "discount") else 0})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"exploration": 3}, r"exploration must lie in \[0, 1\], got 3 at step 0"),
+        ({"exploration": Linear(-1.0, 0, 10, start=1.0)}, r"got -1 at step 1,200"),
+        ({"hidden": 64}, "hidden must be sizes ≥ 1"),
+        ({"hidden": (1.5,)}, "hidden must be sizes ≥ 1"),
+        ({"total_steps": None}, "total_steps must be a whole number"),
+        ({"rate": None}, "rate must be finite"),
+        ({"prioritised": True}, "prioritised must be a Prioritised, got True"),
+        ({"td": None}, "td must be a TD, got None"),
+    ],
+)
+def test_settings_of_the_wrong_kind_are_named(change: dict[str, object], says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        replace(TINY, **change)  # type: ignore[arg-type]
+
+
+def test_what_the_replay_will_take_is_said_before_it_is_taken(capsys: pytest.CaptureFixture[str]) -> None:
+    train(replace(TINY, total_steps=100), 0)
+    assert capsys.readouterr().err.startswith("replay: 500 transitions will take 17,136 bytes of memory\n")
+    train(replace(TINY, total_steps=100), 0, quiet=True)
+    assert capsys.readouterr().err == ""
+
+
 # ------------------------------------------------------------------------------------------------------------ survival
 
 CHILD = """

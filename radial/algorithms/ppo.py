@@ -97,8 +97,7 @@ class PPOConfig:
             raise BadInput(f"rollout must be a multiple of num_envs, got {self.rollout} and {self.num_envs}")
         if not 2 <= self.minibatch <= self.rollout // 2:
             raise BadInput(f"minibatch must lie in 2 … rollout/2 = {self.rollout // 2}, got {self.minibatch}")
-        if not self.hidden or any(width < 1 for width in self.hidden):
-            raise BadInput(f"hidden must be widths ≥ 1, got {self.hidden}")
+        checks.sizes(self, "hidden")
         if self.activation not in ACTIVATIONS:
             raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
         self._check_standardize()

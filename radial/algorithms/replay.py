@@ -3,7 +3,6 @@
 How a ring survives the death of its process is in replay_disk.py; who acts and who learns is not known here.
 """
 
-import logging
 import math
 from bisect import bisect_right
 from collections.abc import Sequence
@@ -19,7 +18,6 @@ from radial.core import checks
 from radial.core.data import BadInput
 from radial.core.schedules import Linear, Schedule
 
-log = logging.getLogger(__name__)
 DTYPES = (torch.uint8, torch.float32, torch.float64)  # of observations
 COLUMNS = {"reward": torch.float32, "action": torch.int32, "terminated": torch.bool, "valid": torch.bool}  # of a row
 Floats = NDArray[np.float64]
@@ -82,8 +80,7 @@ class Replay:
         *,
         prioritised: Prioritised | None = None,
     ) -> None:
-        needed = check_memory(capacity, observation_shape, dtype, num_envs, prioritised)
-        log.info("replay: %s transitions in %s of memory", f"{capacity:,}", _size(needed))
+        check_memory(capacity, observation_shape, dtype, num_envs, prioritised)
         self.slots, self.num_envs = _slots(capacity, num_envs), num_envs
         self.observation_shape, self.dtype, self.prioritised = tuple(observation_shape), dtype, prioritised
         self.clear()
@@ -323,7 +320,7 @@ def check_memory(
     if free is not None and needed(capacity) > free:
         most = bisect_right(range(1, capacity), free, key=needed)
         advice = f"use at most {most:,}" if most else "not even one transition fits"
-        memory = f"{_size(needed(capacity))} of memory and {_size(free)} are free"
+        memory = f"{in_words(needed(capacity))} of memory and {in_words(free)} are free"
         raise BadInput(f"replay_capacity {capacity:,} needs {memory}: {advice}")
     return needed(capacity)
 
@@ -357,7 +354,8 @@ def _slots(capacity: int, num_envs: int) -> int:
     return -(-capacity // num_envs) + 1  # one more: the newest observations are no transitions yet
 
 
-def _size(count: int) -> str:
+def in_words(count: int) -> str:
+    """Bytes for people, such as 1.4 GB."""
     for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
         if count >= unit:
             return f"{count / unit:.3g} {name}"

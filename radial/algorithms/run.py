@@ -168,6 +168,11 @@ class Run:
                 self._events.add_scalar(key, value, step)
             self._events.flush()
 
+    def note(self, text: str) -> None:
+        """Tell a person something before the first step."""
+        if not self._quiet:
+            sys.stderr.write(text + "\n")
+
     def progress(self, step: int, **shown: float | str) -> None:
         """Tell a person: the step, what is shown, steps per second and the time left."""
         if self._reporter is None:

@@ -128,10 +128,8 @@ class PGD(Memoryless):
 
     def __post_init__(self) -> None:
         checks.whole(self, "steps")
-        if not (math.isfinite(self.step_size) and self.step_size > 0):
-            raise BadInput(f"step_size must be finite and > 0, got {self.step_size}")
-        if self.restarts < 1:
-            raise BadInput(f"restarts must be ≥ 1, got {self.restarts}")
+        checks.whole(self, "restarts")
+        checks.positive(self, "step_size")
         if self.loss not in ("cross-entropy", "margin"):
             raise BadInput(f"loss must be cross-entropy or margin, got {self.loss!r}")
 

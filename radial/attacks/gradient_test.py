@@ -179,7 +179,7 @@ def test_noise_fills_the_ball_and_no_attack_is_none() -> None:
         (lambda: MAD(steps=0), "steps must be a whole number ≥ 1, got 0"),
         (lambda: Critic(steps=-3), "steps must be a whole number ≥ 1, got -3"),
         (lambda: PGD(step_size=math.nan), "step_size must be finite and > 0, got nan"),
-        (lambda: PGD(restarts=0), "restarts must be ≥ 1, got 0"),
+        (lambda: PGD(restarts=0), "restarts must be a whole number ≥ 1, got 0"),
         (lambda: PGD(loss="hinge"), "loss must be cross-entropy or margin, got 'hinge'"),  # type: ignore[arg-type]
     ],
 )

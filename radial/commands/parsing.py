@@ -51,7 +51,7 @@ def one_line(box: str) -> str:
     rows = [row.strip(FRAME + " ") for row in box.splitlines()]
     body = [row for row in rows[1:-1] if row and not row.startswith((RULE, "For full helptext", "radial "))]
     text = " ".join(body)
-    for cut in (DETAIL, "Argument helptext:"):
+    for cut in (DETAIL, "Argument helptext:", "Arguments are applied to"):
         text = text.partition(cut)[0]
     text = text.strip()
     return f"{text[:1].lower()}{text[1:].rstrip('.')}; see radial --help"

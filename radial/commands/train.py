@@ -82,7 +82,7 @@ def _train_one(
     import torch
 
     from radial.bench.measure import keep_freed_memory
-    from radial.commands.terminal import say
+    from radial.commands.terminal import say, warnings_said
     from radial.recipes import training
     from radial.recipes.recipe import RECIPES
     from radial.recipes.zoo import resolve
@@ -99,7 +99,8 @@ def _train_one(
     torch.set_num_threads(threads or 1)
     keep_freed_memory()
     start = None if init is None else resolve(init)
-    training.train(config, seed, out=out, resume=resume, init=start, device=device, threads=threads, recipe=recipe)
+    with warnings_said():
+        training.train(config, seed, out=out, resume=resume, init=start, device=device, threads=threads, recipe=recipe)
     say(f"the agent is in {out}: radial evaluate {out}")
 
 

@@ -1,9 +1,10 @@
 """Checks that all rooms share: of a number by its name, or of named fields of a config; one line says what is wrong.
 
-Absence is None; whether a field may be absent is for its type to say, so None passes where fields are checked.
+Absence is None; whether a field may be absent is for its type to say.
 """
 
 import math
+from dataclasses import fields
 from numbers import Integral, Real
 
 from radial.core.data import BadInput
@@ -48,8 +49,29 @@ def share(config: object, *names: str) -> None:
             raise BadInput(f"{name} must lie in [0, 1], got {value!r}")
 
 
+def sizes(config: object, *names: str) -> None:
+    """Tuples of whole numbers ≥ 1, at least one."""
+    for name, value in _given(config, names):
+        if not is_sizes(value):
+            raise BadInput(f"{name} must be sizes ≥ 1 such as (64, 64), got {value!r}")
+
+
+def is_sizes(value: object) -> bool:
+    """Whether it is a list or tuple of whole numbers ≥ 1, and not empty."""
+    return isinstance(value, list | tuple) and bool(value) and all(is_whole(each, 1) for each in value)
+
+
+def kind(config: object, name: str, wanted: type) -> None:
+    """An instance of `wanted`."""
+    for _, value in _given(config, (name,)):
+        if not isinstance(value, wanted):
+            raise BadInput(f"{name} must be a {wanted.__name__}, got {value!r}")
+
+
 def _given(config: object, names: tuple[str, ...]) -> list[tuple[str, object]]:
-    return [(name, getattr(config, name)) for name in names if getattr(config, name) is not None]
+    """The fields that are to be checked: those that are None stay out where their type says that they may be."""
+    absent = {field.name for field in fields(config) if "None" in str(field.type)}  # type: ignore[arg-type]
+    return [(name, value) for name in names if (value := getattr(config, name)) is not None or name not in absent]
 
 
 def _finite(value: object) -> bool:

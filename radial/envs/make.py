@@ -165,12 +165,18 @@ _PROCGEN: dict[str, tuple[str, Callable[[Option], bool]]] = {
     "start_level": ("an integer ≥ 0", lambda value: is_whole(value, 0)),
 }
 
+
+def _registered() -> list[str]:
+    """Gymnasium's ids; its Atari games, there as soon as something imports ale_py, are the suite `atari`'s business."""
+    return [id for id in gymnasium.registry if not id.startswith("ALE/")]
+
+
 SUITES: dict[str, Suite] = {
     "mujoco": Suite(lambda: MUJOCO, {"backend": _BACKEND, "max_episode_steps": _LENGTH}, _build_mujoco),
     "classic": Suite(lambda: CLASSIC, {"max_episode_steps": _LENGTH}, _build_gymnasium),
     "atari": Suite(lambda: GAMES, _ATARI, _build_atari),
     "procgen": Suite(lambda: procgen.GAMES, _PROCGEN, _build_procgen, procgen.levels_of),
-    "gymnasium": Suite(lambda: gymnasium.registry.keys(), None, _build_gymnasium),
+    "gymnasium": Suite(_registered, None, _build_gymnasium),
 }
 
 
@@ -209,7 +215,9 @@ def _check_option(spec: EnvSpec, suite: Suite, name: str, value: Option) -> None
 
 
 def _nearest(name: object, known: Collection[str]) -> str:
-    """Did you mean …?, or nothing."""
+    """Did you mean …?, or nothing. Gymnasium's ALE/Pong-v5 (sticky actions) is none of ours, but close to Pong."""
+    game = re.sub(r"(NoFrameskip)?-v\d+$", "", str(name).removeprefix("ALE/"))
+    name = game if game in GAMES and game in known else name
     lower = {each.lower(): each for each in known}
     close = difflib.get_close_matches(str(name).lower(), lower, n=1, cutoff=0.5)
     return f"; did you mean {lower[close[0]]!r}?" if close else ""

@@ -215,6 +215,8 @@ def test_a_bare_id_finds_its_suite() -> None:
     assert spec_for("coinrun-test") == EnvSpec("procgen", "coinrun", {"split": "test"})
     with pytest.raises(BadInput, match="unknown environment 'hoper-v4'; did you mean 'Hopper-v4'"):
         spec_for("hoper-v4")
+    with pytest.raises(BadInput, match="unknown environment 'ALE/Pong-v5'; did you mean 'Pong'"):
+        spec_for("ALE/Pong-v5")
 
 
 @pytest.mark.parametrize(
@@ -223,6 +225,7 @@ def test_a_bare_id_finds_its_suite() -> None:
         (EnvSpec("mujico", "Hopper-v4"), {}, "suite must be one of mujoco, classic, atari, procgen, gymnasium, got"),
         (EnvSpec("mujoco", "Hoper-v4"), {}, "mujoco has no environment 'Hoper-v4'; did you mean 'Hopper-v4'"),
         (EnvSpec("mujoco", "CartPole-v1"), {}, "mujoco has no environment 'CartPole-v1'"),
+        (EnvSpec("atari", "PongNoFrameskip-v4"), {}, "no environment 'PongNoFrameskip-v4'; did you mean 'Pong'"),
         (EnvSpec("gymnasium", "antigravity:CartPole-v1"), {}, "gymnasium has no environment"),  # would import it
         (EnvSpec("mujoco", "Hopper-v4", {"bakend": "x"}), {}, "are backend, max_episode_steps, got 'bakend'"),
         (EnvSpec("mujoco", "Hopper-v4", {"backend": "jax"}), {}, "backend must be envpool or gymnasium, got 'jax'"),

@@ -323,6 +323,8 @@ def opened(
         check_whole("horizon", horizon, 1)
         num_envs = episodes
     ours = isinstance(env, EnvSpec | str)
+    if not ours and not hasattr(env, "num_envs"):
+        raise BadInput(f"env must be an id, a spec or a vector env, got {env!r}")
     world = make_env(spec_of(env), min(num_envs, episodes), streams(seed)[0]) if isinstance(env, EnvSpec | str) else env
     try:
         check_spaces(agent, world)

@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from numbers import Real
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -322,7 +323,7 @@ def check_spaces(agent: Agent, env: Spaces) -> None:
 
 def check_radius(radius: float, p: float) -> None:
     """Refuse what is no radius or no norm."""
-    if isinstance(radius, bool) or not isinstance(radius, int | float) or not (0 <= radius < math.inf):
+    if isinstance(radius, bool) or not isinstance(radius, Real) or not (0 <= radius < math.inf):
         raise BadInput(f"radius must be a finite number ≥ 0, got {radius!r}")
     if p not in NORMS:
         raise BadInput(f"p must be 1, 2 or inf, got {p!r}")

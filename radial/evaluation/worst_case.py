@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -147,7 +148,7 @@ def awc(
     episodes    how many first states: those of `evaluate` and `gwc` with this seed and an env for each episode
     horizon     count only the first steps of an episode; needed where an env has no time limit
     budget      states to bound per start. When it ends, what is proven and what is attained differ, and both are told.
-                The first path, which is the greedy worst case, is always played to its end
+                The first path, which is the greedy worst case, is always played to its end, on its own if need be
     reward_low  no step pays less: allows to prove something about what was not explored, and to skip what cannot be
                 worse than what was found. None: known for CartPole, Acrobot and Freeway
     """
@@ -156,6 +157,8 @@ def awc(
     check_limits(episodes, seed, horizon, budget, reward_low)
     begun, starts = time.perf_counter(), []
     ours = isinstance(env, EnvSpec | str)
+    if not ours and not hasattr(env, "fingerprint"):
+        raise BadInput(f"env must be an id, a spec, or one env that can be cloned, got {type(env).__name__}")
     if not ours and episodes != 1:
         raise BadInput(f"episodes must be 1 with an env of your own, got {episodes}")
     for number in range(episodes):
@@ -180,7 +183,7 @@ def check_limits(episodes: int, seed: int, horizon: int | None, budget: int, rew
         check_whole(name, value, least)
     if horizon is not None:
         check_whole("horizon", horizon, 1)
-    if reward_low is not None and not math.isfinite(reward_low):
+    if reward_low is not None and (not isinstance(reward_low, Real) or not math.isfinite(reward_low)):
         raise BadInput(f"reward_low must be a finite number or None, got {reward_low!r}")
 
 
@@ -340,6 +343,8 @@ class _Search:
             if key not in self.possible and node.total + reward + self._floor(key) < self.upper:
                 fresh[key] = obs
         node.state = node.state if node is self.stack[0] else None
+        if self.expanded >= self.budget:  # only the first path still goes on, and it takes the first edge
+            fresh = {key: obs for key, obs in fresh.items() if key == node.edges[0].key}
         self._bound(list(fresh), list(fresh.values()))
 
     def _bound(self, keys: Sequence[Key], observations: Sequence[Tensor]) -> None:

@@ -15,7 +15,7 @@ from radial.core.ball import Ball
 from radial.core.data import BadInput, EnvSpec
 from radial.envs.checks import EnvFault
 from radial.envs.cloning import make_cloneable
-from radial.envs.make import env_seeds
+from radial.envs.make import env_seeds, make_env
 from radial.evaluation.audit import ball_of
 from radial.evaluation.certificates import gwc
 from radial.evaluation.episodes import evaluate, streams
@@ -153,6 +153,14 @@ def test_whenever_the_budget_ends_the_worst_case_is_in_between(seed: int) -> Non
     assert found.exact
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_a_budget_that_is_spent_bounds_no_more_than_the_first_path(seed: int) -> None:
+    layers = 8
+    for budget in (1, 3, 6, 9):
+        found = search(random_table(seed, layers=layers), 0.7, budget=budget, reward_low=LOW)
+        assert found.starts[0].expanded <= max(budget + 2, 1) + layers  # the states opened at the end, and one a layer
+
+
 def test_without_a_least_reward_nothing_is_proven_of_what_was_not_seen() -> None:
     found = search(diamonds(5), 1.0, budget=1)
     assert (found.lower, found.upper, found.exact) == (-math.inf, 10.0, False)
@@ -281,6 +289,7 @@ def test_rewards_are_numbers() -> None:
         ({"horizon": 0}, "horizon must be a whole number ≥ 1, got 0"),
         ({"episodes": 2}, "episodes must be 1 with an env of your own, got 2"),
         ({"reward_low": math.inf}, "reward_low must be a finite number or None, got inf"),
+        ({"reward_low": "x"}, "reward_low must be a finite number or None, got 'x'"),
         ({"seed": -1}, "seed must be a whole number ≥ 0"),
         ({"p": 7}, "p must be 1, 2 or inf"),
     ],
@@ -288,6 +297,14 @@ def test_rewards_are_numbers() -> None:
 def test_bad_input(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(BadInput, match=message):
         search(bandit(0.0, 1.0), 0.1, **settings)
+
+
+def test_what_cannot_be_cloned_is_no_world() -> None:
+    for world in (make_env(EnvSpec("classic", "CartPole-v1"), 1, 0), 5, None):
+        with pytest.raises(BadInput, match="env must be an id, a spec, or one env that can be cloned, got"):
+            awc(balancer(), world, 0.01, horizon=5)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="env must be an id, a spec or a vector env, got 5"):
+        gwc(balancer(), 5, 0.01)  # type: ignore[arg-type]
 
 
 def test_a_world_of_the_caller_is_left_open() -> None:

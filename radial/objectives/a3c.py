@@ -23,7 +23,7 @@ from radial.losses.actor_critic import (
     worst_case_policy_gradient,
 )
 from radial.losses.policy import Categorical
-from radial.objectives.bounding import Coefficients, Mix, cheapest, check, enclose, schedules
+from radial.objectives.bounding import ATARI, Coefficients, Mix, cheapest, check, enclose, schedules
 
 
 class ActorCritic(Protocol):
@@ -119,7 +119,7 @@ class _Radial(ABC):
     Bounds are those of the logits alone. The ball is not cut to the valid range, as in the authors' code.
     """
 
-    radius: Schedule
+    radius: Schedule = ATARI
     kappa: Schedule = Constant(0.9)
     bound: str | Mix = "ibp"
     draws = 0

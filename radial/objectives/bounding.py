@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from radial.bounds.methods import method
 from radial.core.ball import Ball
 from radial.core.data import Bounds
-from radial.core.schedules import Schedule, settle
+from radial.core.schedules import Constant, Schedule, settle
+
+ATARI: Schedule = Constant(1 / 255)  # one grey level: the ε of the papers on Atari
 
 Coefficients = Mapping[str, Tensor]  # schedules at a step, as tensors ()
 

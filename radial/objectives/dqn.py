@@ -18,7 +18,7 @@ from radial.core.data import BadInput, Bounds
 from radial.core.schedules import Constant, Schedule, settle
 from radial.losses.action_values import overlap, symmetric_overlap, worst_case_td
 from radial.losses.baselines import imitation, margin_hinge, robust_imitation
-from radial.objectives.bounding import Coefficients, Mix, cheapest, check, enclose, schedules
+from radial.objectives.bounding import ATARI, Coefficients, Mix, cheapest, check, enclose, schedules
 from radial.objectives.q_learning import (
     TD,
     Batch,
@@ -77,7 +77,7 @@ class _Radial(ABC):
     The ball is not cut to the valid range, as in the authors' code.
     """
 
-    radius: Schedule
+    radius: Schedule = ATARI
     kappa: Schedule = Constant(0.8)
     bound: str | Mix = "ibp"
     draws = 0
@@ -167,8 +167,8 @@ class SA:
     over the batch and always uses the final ε; here each row has its own hinge and ε follows its schedule.
     """
 
-    radius: Schedule
-    weight: float
+    radius: Schedule = ATARI
+    weight: float = 0.005  # of SA-DQN on Pong and Freeway
     inner: str = "convex"
     bound: str | Mix = "ibp"
     hinge: float = 1.0
@@ -270,7 +270,7 @@ class RS:
     cross-entropy of the worst scores inside interval bounds, mixed in by a constant λ while ε follows a ramp.
     """
 
-    radius: Schedule
+    radius: Schedule = ATARI
     weight: Schedule = Constant(0.5)
     bound: str | Mix = "ibp"
     draws = 0

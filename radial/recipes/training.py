@@ -22,12 +22,13 @@ from radial.algorithms.config import encode
 from radial.algorithms.ramp import Guide
 from radial.attacks import ATTACKS
 from radial.core.checks import check_whole
-from radial.core.data import Attack, BadInput, VecEnv
+from radial.core.data import Attack, BadInput
 from radial.envs.make import make_env
 from radial.objectives import a3c as of_a3c
 from radial.objectives import dqn as of_dqn
 from radial.objectives import ppo as of_ppo
 from radial.recipes.recipe import nearest
+from radial.recipes.zoo import resolve
 
 AGENT = "agent"  # the folder of the finished agent in a run's folder
 Config = ppo.PPOConfig | dqn.DQNConfig | a3c.A3CConfig
@@ -60,9 +61,11 @@ def train(
     recipe   the name the config goes by, for the card
     """
     seed = check_whole("seed", seed, 0)
-    given = load(init) if isinstance(init, str | Path) else init
+    if resume and out is None:
+        raise BadInput("resume needs out: the folder of the run that is to go on")
+    given = load(resolve(str(init))) if isinstance(init, str | Path) else init
     start = None if given is None else own(given, "init")
-    check(config, seed, device, start)
+    _warn_of_pixels(config, check(config, seed, device, start))
     more: dict[str, Any] = {}
     if isinstance(config, ppo.PPOConfig) and config.attack is not None:
         more["attack"] = attack_named(config.attack)
@@ -91,8 +94,8 @@ def train(
     return agent
 
 
-def check(config: Config, seed: int, device: str = "cpu", init: AnyAgent | None = None) -> None:
-    """Refuse, before anything is written, what could not be trained here, or not from `init`."""
+def check(config: Config, seed: int, device: str = "cpu", init: AnyAgent | None = None) -> tuple[int, ...]:
+    """Refuse, before anything is written, what could not be trained here, or not from `init`; what it will see."""
     if type(config) not in LOOPS:
         raise BadInput(f"config must be one of {', '.join(kind.__name__ for kind in LOOPS)}, got {type(config)}")
     _check_objective(config)
@@ -103,7 +106,7 @@ def check(config: Config, seed: int, device: str = "cpu", init: AnyAgent | None 
     if found.type not in ("cpu", "cuda") or (found.type == "cuda" and not torch.cuda.is_available()):
         raise BadInput(f"device must be one this machine has, got {device!r}")
     for step in (0, config.total_steps):
-        _check_coefficients(config.objective.coefficients(step), step)
+        _check_coefficients(config.objective.coefficients(step), step, free=isinstance(config.objective, FREE))
     where = config.training_env if isinstance(config, a3c.A3CConfig) else config.env
     env = make_env(where, 1, seed)  # an unknown env, a missing package, a seed that is none
     try:
@@ -115,17 +118,19 @@ def check(config: Config, seed: int, device: str = "cpu", init: AnyAgent | None 
         else:
             ppo.check_env(config, env, init)
             _check_attack(config)
-        _warn_of_pixels(config, env)
+        return env.observation_shape
     finally:
         env.close()
 
 
 def _check_objective(config: Config) -> None:
-    """The objectives of the algorithms share names: refuse one that is another algorithm's."""
+    """Refuse what is no objective, and one that is another algorithm's: they share names."""
     own = {ppo.PPOConfig: of_ppo, dqn.DQNConfig: of_dqn, a3c.A3CConfig: of_a3c}[type(config)]
     others = {kind for room in (of_ppo, of_dqn, of_a3c) for kind in room.OBJECTIVES.values()}
+    kinds = ", ".join(kind.__name__ for kind in own.OBJECTIVES.values())
+    if isinstance(config.objective, type) or not hasattr(config.objective, "coefficients"):
+        raise BadInput(f"objective must be an object of {own.__name__}, one of {kinds}, got {config.objective!r}")
     if type(config.objective) in others - set(own.OBJECTIVES.values()):
-        kinds = ", ".join(kind.__name__ for kind in own.OBJECTIVES.values())
         home = type(config.objective).__module__
         raise BadInput(
             f"objective must be one of {kinds} in {own.__name__}, got {type(config.objective).__name__} of {home}"
@@ -140,17 +145,20 @@ def _check_attack(config: ppo.PPOConfig) -> None:
         _check_coefficients({"attack_radius": config.attack_radius(step)}, step)
 
 
-def _warn_of_pixels(config: Config, env: VecEnv) -> None:
+def _warn_of_pixels(config: Config, observation_shape: tuple[int, ...]) -> None:
     """Frames become numbers in [0, 1], so a radius beyond 1 was meant in pixels."""
     radius = config.objective.coefficients(config.total_steps).get("radius", 0.0)
-    if len(env.observation_shape) > 1 and radius > 1:
-        warnings.warn(f"radius {radius:g} on inputs in [0, 1]: did you mean {radius:g}/255?", UserWarning, stacklevel=4)
+    if len(observation_shape) > 1 and radius > 1:
+        warnings.warn(f"radius {radius:g} on inputs in [0, 1]: did you mean {radius:g}/255?", UserWarning, stacklevel=3)
 
 
-def _check_coefficients(at: Mapping[str, float], step: int) -> None:
+FREE = (of_dqn.SA, of_ppo.SA)  # whose weight is that of a regulariser, and no share
+
+
+def _check_coefficients(at: Mapping[str, float], step: int, *, free: bool = False) -> None:
     """Where a ramp begins and ends must make sense: a radius is not negative, a share is a share."""
     for name, value in at.items():
-        most = math.inf if "radius" in name else 1.0
+        most = math.inf if "radius" in name or (free and name == "weight") else 1.0
         if not (0 <= value <= most and math.isfinite(value)):
             raise BadInput(f"{name} must lie in {'[0, ∞)' if most > 1 else '[0, 1]'}, got {value:g} at step {step:,}")
 

@@ -9,6 +9,7 @@ from radial.agents.actor_critic import ActorCritic
 from radial.agents.checkpoints import load
 from radial.agents.q_agent import QAgent
 from radial.algorithms.a3c import A3CConfig
+from radial.algorithms.dqn import DQNConfig
 from radial.core.data import BadInput, EnvSpec
 from radial.core.schedules import Constant
 from radial.objectives import dqn, ppo
@@ -67,4 +68,32 @@ def test_a_radius_in_pixels_is_doubted() -> None:
         EnvSpec("atari", "Pong", {"preset": "radial-a3c"}), RadialOverlap(3.0), total_steps=200, workers=1, num_envs=2
     )
     with pytest.warns(UserWarning, match="did you mean 3/255"):
-        check(frames, 0)
+        train(frames, 0, quiet=True)
+
+
+@pytest.mark.parametrize("objective", [None, "radial", RadialOverlap], ids=["none", "a name", "a class"])
+def test_what_is_no_objective_is_refused(objective: object) -> None:
+    with pytest.raises(BadInput, match=r"objective must be an object of radial\.objectives\.a3c, one of Plain, "):
+        check(replace(TINY, objective=objective), 0)  # type: ignore[arg-type]
+
+
+def test_the_weight_of_a_regulariser_is_no_share() -> None:
+    quick = DQNConfig(
+        TINY.env, dqn.SA(0.1, weight=2.0), total_steps=64, num_envs=2, learning_starts=16, batch=8, replay_capacity=200,
+        compile=False,
+    )  # fmt: skip
+    check(quick, 0)
+    with pytest.raises(BadInput, match=r"weight must lie in \[0, 1\], got 3"):
+        check(replace(quick, objective=dqn.RS(0.1, weight=3)), 0)
+
+
+def test_resuming_needs_a_folder() -> None:
+    with pytest.raises(BadInput, match="resume needs out"):
+        train(TINY, 0, resume=True, quiet=True)
+
+
+def test_a_start_may_be_named_as_on_the_command_line() -> None:
+    with pytest.raises(BadInput, match="init must be a ActorCritic, got a GaussianAgent"):
+        train(TINY, 0, init="hopper-ppo", quiet=True)
+    with pytest.raises(BadInput, match=r"no agent 'hoper-ppo'.*did you mean 'hopper-ppo'"):
+        train(TINY, 0, init="hoper-ppo", quiet=True)
