@@ -29,6 +29,11 @@ STYLES = {
     "RADIAL-DQN (C-IBP)": ("#CC79A7", "v"),
     "RADIAL-DQN (symmetric)": ("#666666", "X"),
     "RADIAL-DQN, small": ("#D55E00", "X"),
+    "A3C": ("#56B4E9", "o"),
+    "A3C, small": ("#56B4E9", "P"),
+    "RADIAL-A3C (approach 1)": ("#CC79A7", "^"),
+    "RADIAL-A3C (approach 2)": ("#CC79A7", "D"),
+    "RADIAL-A3C, small": ("#CC79A7", "X"),
     "c=0.25": ("#0072B2", "s"),
     "c=0.5": ("#D55E00", "D"),
     "c=0.75": ("#009E73", "^"),
@@ -77,7 +82,8 @@ def figure(result: Result, path: Path) -> None:
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("return, mean ± standard error")
     legend = _legend(agents, result.table.reported)
-    columns = min(len(legend), int(width / 2.1) if count > 1 else 3)
+    entry = 0.6 + 0.09 * max(len(handle.get_label()) for handle in legend)  # inches
+    columns = min(len(legend), max(1, int(width / entry)))
     drawing.legend(handles=legend, loc="outside lower center", ncols=columns, frameon=False)
     drawing.suptitle(": ".join(part for part in (result.table.title, result.table.source) if part))
     write(drawing, path)

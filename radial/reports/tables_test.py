@@ -9,8 +9,8 @@ from radial.core.data import BadInput
 from radial.recipes.protocol import Column, Score
 from radial.recipes.recipe import Cell
 from radial.recipes.reproduce import Entry, Line, Result, Trained
-from radial.recipes.tables import Table, table
-from radial.reports.figures import figure
+from radial.recipes.tables import TABLES, Table, table
+from radial.reports.figures import STYLES, figure
 from radial.reports.tables import grid, markdown
 
 ENGINE = {"backend": "gymnasium", "version": "1.2.3", "simulator": "mujoco 3.3.7"}
@@ -140,3 +140,10 @@ def test_without_matplotlib_the_pip_line_is_named(monkeypatch: pytest.MonkeyPatc
     with pytest.raises(BadInput, match=r"pip install 'radial-rl\[report\]'"):
         figure(result(table("mujoco")), tmp_path / "a.png")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", TABLES())
+def test_every_agent_of_a_table_looks_different(name: str) -> None:
+    agents = {row.agent for row in table(name).rows}
+    assert agents <= STYLES.keys()
+    assert len({STYLES[agent] for agent in agents}) == len(agents)
