@@ -1,12 +1,30 @@
 """The checks say the field, what is allowed and what was given, and take NumPy's numbers for what they are."""
 
-from types import SimpleNamespace
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
 from radial.core import checks
 from radial.core.data import BadInput
+
+Check = Callable[[object, str], None]
+
+
+@dataclass
+class May:
+    x: float | None
+
+
+@dataclass
+class Must:
+    x: float
+
+
+@dataclass
+class Sizes:
+    hidden: tuple[int, ...]
 
 
 @pytest.mark.parametrize("number", [3, np.int64(3), np.uint8(3)])
@@ -32,8 +50,24 @@ def test_what_is_no_whole_number(value: int) -> None:
         (checks.share, 1.0, 1.1, r"x must lie in \[0, 1\], got 1.1"),
     ],
 )
-def test_fields_of_a_config(check: object, good: float, bad: float, line: str) -> None:
-    check(SimpleNamespace(x=good), "x")  # type: ignore[operator]
-    check(SimpleNamespace(x=None), "x")  # type: ignore[operator]
+def test_fields_of_a_config(check: Check, good: float, bad: float, line: str) -> None:
+    check(May(good), "x")
+    check(May(None), "x")
+    check(Must(good), "x")
     with pytest.raises(BadInput, match=line):
-        check(SimpleNamespace(x=bad), "x")  # type: ignore[operator]
+        check(May(bad), "x")
+    with pytest.raises(BadInput, match="got None"):  # its type does not say that it may be absent
+        check(Must(None), "x")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("bad", [(), (0,), (1.5,), 64, "ab", ("a",)])
+def test_sizes(bad: object) -> None:
+    checks.sizes(Sizes((64, 32)), "hidden")
+    with pytest.raises(BadInput, match=r"hidden must be sizes ≥ 1 such as \(64, 64\), got "):
+        checks.sizes(Sizes(bad), "hidden")  # type: ignore[arg-type]
+
+
+def test_an_object_of_a_kind() -> None:
+    checks.kind(May(1), "x", int)
+    with pytest.raises(BadInput, match="x must be a str, got 1"):
+        checks.kind(May(1), "x", str)

@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -183,7 +182,7 @@ def check_limits(episodes: int, seed: int, horizon: int | None, budget: int, rew
         check_whole(name, value, least)
     if horizon is not None:
         check_whole("horizon", horizon, 1)
-    if reward_low is not None and (not isinstance(reward_low, Real) or not math.isfinite(reward_low)):
+    if reward_low is not None and (not isinstance(reward_low, int | float) or not math.isfinite(reward_low)):
         raise BadInput(f"reward_low must be a finite number or None, got {reward_low!r}")
 
 
@@ -345,11 +344,10 @@ class _Search:
         node.state = node.state if node is self.stack[0] else None
         if self.expanded >= self.budget:  # only the first path still goes on, and it takes the first edge
             fresh = {key: obs for key, obs in fresh.items() if key == node.edges[0].key}
-        self._bound(list(fresh), list(fresh.values()))
+        if fresh:
+            self._bound(list(fresh), list(fresh.values()))
 
     def _bound(self, keys: Sequence[Key], observations: Sequence[Tensor]) -> None:
-        if not keys:
-            return
         order, possible = self.adversary.options(torch.stack(list(observations)))
         for key, actions, yes in zip(keys, order.tolist(), possible.tolist(), strict=True):
             self.possible[key] = [action for action, allowed in zip(actions, yes, strict=True) if allowed]
@@ -357,9 +355,8 @@ class _Search:
 
     def _floor(self, key: Key) -> float:
         """What is returned at least from a state on, explored or not."""
-        found = self.known.get(key)
-        if found is not None:
-            return found.lower
+        if key in self.known:
+            return self.known[key].lower
         if self.reward_low is None:
             return -math.inf
         return self.reward_low + (self.limit - key[1] - 1) * min(self.reward_low, 0.0)
@@ -375,16 +372,14 @@ class _Search:
 
     def _attained(self, total: float, key: Key | None) -> None:
         """A path was found: the actions on the stack, then from `key` on the worst ones that are known."""
-        if math.isinf(self.greedy):
-            self.greedy = total
+        self.greedy = total if math.isinf(self.greedy) else self.greedy
         if total >= self.upper:
             return
         path = [node.edges[node.at].action for node in self.stack if node.edges is not None]
         while key is not None:
             best = self.known[key].best
             assert best is not None
-            path.append(best[0])
-            key = best[1]
+            path, key = [*path, best[0]], best[1]
         self.upper, self.path = total, tuple(path)
 
     def _replay(self, state: Any) -> None:
