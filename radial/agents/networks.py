@@ -74,7 +74,7 @@ class NatureDueling(Dueling):
             nn.Conv2d(second, third, 3), nn.ReLU(),
             nn.Flatten(),
         )  # fmt: skip
-        super().__init__(features, 49 * third, units, actions)
+        super().__init__(features, 7 * 7 * third, units, actions)
 
 
 class MLPDueling(Dueling):
@@ -137,7 +137,7 @@ class AtariActorCritic(JointActorCritic):
                 nn.Conv2d(first, second, 5, padding=1), nn.MaxPool2d(2), nn.ReLU(),
                 nn.Conv2d(second, third, 4, padding=1), nn.MaxPool2d(2), nn.ReLU(),
                 nn.Conv2d(third, fourth, 3, padding=1), nn.MaxPool2d(2), nn.ReLU(),
-                nn.Flatten(), nn.Linear(16 * fourth, units), nn.ReLU(),
+                nn.Flatten(), nn.Linear(4 * 4 * fourth, units), nn.ReLU(),
                 nn.Linear(units, 1 + actions),
             )
         )  # fmt: skip
