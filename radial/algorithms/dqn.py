@@ -55,6 +55,7 @@ class DQNConfig:
     adam_eps: float = 1e-8
     max_grad_norm: float | None = None  # None: do not clip
     discount: float = 0.99
+    n_step: int = 1  # rewards summed before the target network is asked; more: rewards are learned from sooner
     td: TD = field(default_factory=TD)
     hidden: tuple[int, ...] | None = None  # sizes of layers; None: two of 64 for vectors, the paper's for frames
     compile: bool = True  # the update to native code; False: slower, starts at once
@@ -64,7 +65,7 @@ class DQNConfig:
     def __post_init__(self) -> None:
         checks.whole(
             self, "total_steps", "num_envs", "replay_capacity", "update_every", "batch", "target_every",
-            "exploration_length", "log_every", "checkpoint_every",
+            "exploration_length", "n_step", "log_every", "checkpoint_every",
         )  # fmt: skip
         checks.whole(self, "learning_starts", least=0)
         checks.positive(self, "rate", "adam_eps", "max_grad_norm")
@@ -244,8 +245,12 @@ def learn(
 ) -> None:
     """One update from what is remembered. time: where the objective's schedules stand; None: at `step`."""
     beta = None if config.prioritised is None else config.prioritised.beta(step)
-    sample = replay.sample(config.batch, rng, beta=beta, device=learner.parameters.device)
-    data = Transitions(sample.obs, sample.action, sample.reward, sample.next_obs, sample.terminated, sample.weight)
+    sample = replay.sample(
+        config.batch, rng, n_step=config.n_step, discount=config.discount, beta=beta, device=learner.parameters.device
+    )
+    data = Transitions(
+        sample.obs, sample.action, sample.reward, sample.next_obs, sample.terminated, sample.weight, sample.steps
+    )
     at = step if time is None else time
     surprise = learner.learn(data, at, rng, max(0.0, 1 - step / config.total_steps) if config.anneal else 1.0)
     if config.prioritised is not None:

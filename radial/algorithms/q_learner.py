@@ -27,6 +27,7 @@ class Transitions(NamedTuple):
     next_obs: Tensor
     terminated: Tensor
     weight: Tensor
+    steps: Tensor  # from obs to next_obs
 
 
 class Rules(NamedTuple):
@@ -50,7 +51,7 @@ class _Losses(nn.Module):
         self.objective, self.rules = objective, rules
 
     def forward(self, data: Transitions, noise: Tensor, at: Mapping[str, Tensor]) -> QLoss:
-        discount = self.rules.discount * (1 - data.terminated.float())
+        discount = self.rules.discount**data.steps * (1 - data.terminated.float())
         x, next_x = self.prepare(data.obs), self.prepare(data.next_obs)
         batch = Batch(x, data.action, data.reward, next_x, discount, data.weight, noise)
         nets = Nets(self.online, self.target, self.student, self.valid_range)
@@ -69,8 +70,8 @@ class _Step:
 
     def pure(self, parameters: Tensor, target: Tensor, *rest: Tensor) -> tuple[Tensor, ...]:
         """The gradient (P,), the parts of the loss (K,), priorities (B,). rest: data, noise, coefficients."""
-        data, noise = Transitions(*rest[:6]), rest[6]
-        at = dict(zip(self.coefficients, rest[7:], strict=True))
+        data, noise = Transitions(*rest[:7]), rest[7]
+        at = dict(zip(self.coefficients, rest[8:], strict=True))
         with torch.enable_grad():
             leaf = parameters.detach().requires_grad_(True)
             named = self.trained.split(leaf) | {f"target.{n}": p for n, p in self.target.split(target).items()}

@@ -44,8 +44,9 @@ class Prioritised:
 class Sample:
     """B transitions. The discount of a row is 0 where `terminated`; a truncated one still has a future.
 
-    obs, next_obs  (B, *obs)  next_obs is the true successor, also at the end of an episode
-    action         (B,) int64        reward  (B,) float32        terminated  (B,) bool
+    obs, next_obs  (B, *obs)  next_obs is the true successor `steps` later, also at the end of an episode
+    action         (B,) int64        reward  (B,) float32, Σ γᵏ·r of `steps` steps        terminated  (B,) bool
+    steps          (B,) float32, how many steps lie between the two: n, or fewer where the episode ended
     index          (B,) int64  names of the transitions, for `Replay.update`; on the CPU, and never used twice
     weight         (B,) float32  importance weights, of which the largest is 1; all 1 if sampled evenly
     """
@@ -55,6 +56,7 @@ class Sample:
     reward: Tensor
     next_obs: Tensor
     terminated: Tensor
+    steps: Tensor
     index: Tensor
     weight: Tensor
 
@@ -192,11 +194,19 @@ class Replay:
     # ----------------------------------------------------------------------------------------------------- sampling
 
     def sample(
-        self, batch: int, rng: torch.Generator, *, beta: float | None = None, device: str | torch.device = "cpu"
+        self,
+        batch: int,
+        rng: torch.Generator,
+        *,
+        n_step: int = 1,
+        discount: float = 1.0,
+        beta: float | None = None,
+        device: str | torch.device = "cpu",
     ) -> Sample:
         """`batch` transitions with replacement: each equally likely, or by its priority.
 
-        beta  of the importance weights; asked for by a prioritised replay only
+        n_step    steps from an observation to its successor, whose rewards are summed with `discount` γ
+        beta      of the importance weights; asked for by a prioritised replay only
         """
         if not len(self):
             raise BadInput("the replay holds no transition yet")
@@ -207,14 +217,23 @@ class Replay:
         newest = (self.written - 1) % self.slots
         time = self.written - 1 - (newest - slot) % self.slots
         here = torch.from_numpy(row)
-        there = (here + self.num_envs) % len(self._order)
         flat = {name: column.flatten(0, 1) for name, column in self.columns.items()}
+        reward, terminated = flat["reward"][here], flat["terminated"][here]
+        there = (here + self.num_envs) % len(self._order)
+        steps = torch.ones(batch)
+        for k in range(1, n_step):  # on while the episode goes on: the row reached is a transition, the last no end
+            on = flat["valid"][there] & ~terminated & (steps == k)
+            reward = torch.where(on, reward + discount**k * flat["reward"][there], reward)
+            terminated = torch.where(on, flat["terminated"][there], terminated)
+            there = torch.where(on, (there + self.num_envs) % len(self._order), there)
+            steps += on
         return Sample(
             obs=flat["obs"].index_select(0, here).to(device),
             action=flat["action"].index_select(0, here).to(device, torch.int64),
-            reward=flat["reward"].index_select(0, here).to(device),
+            reward=reward.to(device),
             next_obs=flat["obs"].index_select(0, there).to(device),
-            terminated=flat["terminated"].index_select(0, here).to(device),
+            terminated=terminated.to(device),
+            steps=steps.to(device),
             index=torch.from_numpy(time * self.num_envs + row % self.num_envs),
             weight=torch.from_numpy(weight).to(device, torch.float32),
         )
