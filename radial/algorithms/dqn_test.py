@@ -19,6 +19,7 @@ from radial.algorithms import dqn
 from radial.algorithms.compiled import can_compile
 from radial.algorithms.config import decode, encode
 from radial.algorithms.dqn import Detour, DQNConfig, explore, train
+from radial.algorithms.q_learner import QLearner, Rules, Transitions
 from radial.algorithms.replay import Prioritised
 from radial.algorithms.run import VOLATILE
 from radial.core.data import BadInput, EnvSpec
@@ -254,3 +255,16 @@ def test_everything_that_changes_is_saved() -> None:
     _, learner, replay, _ = dqn.set_up(replace(TINY, prioritised=Prioritised()), 0, torch.device("cpu"))
     assert set(learner.state()) == {"parameters", "target", "adam.first", "adam.second", "adam.steps"}
     assert set(replay.tensors()) == {"priority"}
+
+
+def test_the_future_is_discounted_once_for_each_step_that_was_summed() -> None:
+    agent = QAgent((2,), 3, (4,))
+    agent.initialize(torch.Generator().manual_seed(0))
+    learner = QLearner(agent, None, Plain(), Rules(TD(double=False), 0.5, 1e-8, None), rate=1e-3, compile=False)
+    x, next_x = torch.rand(3, 2), torch.rand(3, 2)
+    q, following = agent.network(x)[:, 1], agent.network(next_x).amax(1)
+    ended, steps = torch.tensor([False, False, True]), torch.tensor([1.0, 3.0, 2.0])
+    data = Transitions(x, torch.ones(3, dtype=torch.int64), torch.ones(3), next_x, ended, torch.ones(3), steps)
+    surprise = learner.learn(data, 0, torch.Generator())
+    expected = (q - (1 + torch.tensor([0.5, 0.125, 0.0]) * following)).abs()
+    assert surprise.tolist() == pytest.approx(expected.tolist())

@@ -69,6 +69,42 @@ def test_the_buffer_is_the_list_written_by_hand(prioritised: Prioritised | None)
     assert content(replay) == SEVEN_STEPS
 
 
+def test_three_steps_at_once_as_written_by_hand() -> None:
+    """γ = ½, of SEVEN_STEPS: sums stop where an episode ends, where it is cut, and where nobody has acted yet."""
+    replay = counting_replay(100)
+    play(replay, range(7))
+    sample = replay.sample(5_000, generator(), n_step=3, discount=0.5)
+    columns = (sample.obs, sample.reward, sample.next_obs, sample.terminated, sample.steps)
+    rows = {tuple(row[0]): row[1:] for row in zip(*(column.tolist() for column in columns), strict=True)}
+    assert rows == {
+        (0, 0, 0): (10 + 21 / 2 + 32 / 4, [0, 0, 3], True, 3),
+        (0, 0, 1): (21 + 32 / 2, [0, 0, 3], True, 2),  # terminated after two
+        (0, 0, 2): (32, [0, 0, 3], True, 1),
+        (0, 1, 0): (114 + 125 / 2, [0, 1, 2], False, 2),  # truncated: what follows the cut belongs to nobody
+        (0, 1, 1): (125, [0, 1, 2], False, 1),
+        (1, 0, 0): (1010 + 1021 / 2, [1, 0, 2], False, 2),
+        (1, 0, 1): (1021, [1, 0, 2], False, 1),
+        (1, 1, 0): (1113 + 1124 / 2 + 1135 / 4, [1, 1, 3], True, 3),
+        (1, 1, 1): (1124 + 1135 / 2, [1, 1, 3], True, 2),
+        (1, 1, 2): (1135, [1, 1, 3], True, 1),
+    }
+
+
+def test_several_steps_end_at_the_newest_observation_and_wrap_around_the_ring() -> None:
+    long, ring = counting_replay(1_000), counting_replay(16)
+    for replay in (long, ring):
+        play(replay, range(100))
+
+    def newest(replay: Replay) -> dict[int, tuple[float, list[float], float]]:
+        sample = replay.sample(20_000, generator(), n_step=4, discount=0.9)
+        columns = (sample.index, sample.reward, sample.next_obs, sample.steps)
+        return {i: rest for i, *rest in zip(*(column.tolist() for column in columns), strict=True)}  # type: ignore[misc]
+
+    kept, known = newest(ring), newest(long)
+    assert len(kept) == len(ring)
+    assert kept == {index: known[index] for index in kept}
+
+
 def test_the_newest_slot_waits_for_its_successor() -> None:
     replay = counting_replay(100)
     play(replay, range(0))
