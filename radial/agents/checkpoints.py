@@ -69,6 +69,7 @@ def save(
     except (TypeError, ValueError) as error:
         raise BadInput(f"card must be JSON: {error}") from None
     folder = Path(folder)
+    _read_card(folder / CARD, json.loads(text))  # what `load` would refuse is not written
     if folder.exists() and not (folder / CARD).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInput(f"{folder} exists and is not a saved agent; choose another folder")
     write_folder(folder, {WEIGHTS: weights, CARD: text.encode()})

@@ -2,6 +2,7 @@
 
 import json
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -106,6 +107,10 @@ def test_broken_agents_and_cards_are_not_saved(tmp_path: Path) -> None:
         save(make(), tmp_path / "agent", results={"mean": float("nan")})
     with pytest.raises(BadInput, match="card must be JSON"):
         save(make(), tmp_path / "agent", results={"mean": torch.ones(1)})
+    unread = make()
+    unread.card = replace(unread.card, recipe=None)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="recipe must be an object"):
+        save(unread, tmp_path / "agent")
     with pytest.raises(BadInput, match="agent must be one of GaussianAgent, CategoricalAgent"):
         save(torch.nn.Linear(1, 1), tmp_path / "agent")  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
