@@ -67,6 +67,7 @@ class A3CConfig:
         checks.share(self, "discount", "lam")
         checks.not_negative(self, "entropy")
         checks.sizes(self, "hidden")
+        checks.kind(self, "env", EnvSpec)
 
     @property
     def training_env(self) -> EnvSpec:

@@ -75,6 +75,7 @@ class DQNConfig:
             if not 0 <= self.exploration(step) <= 1:
                 raise BadInput(f"exploration must lie in [0, 1], got {self.exploration(step):g} at step {step:,}")
         checks.sizes(self, "hidden")
+        checks.kind(self, "env", EnvSpec)
         checks.kind(self, "td", TD)
         checks.kind(self, "prioritised", Prioritised)
 

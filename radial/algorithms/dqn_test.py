@@ -152,8 +152,8 @@ def test_bad_settings_are_named(field: str) -> None:
         ({"hidden": (1.5,)}, "hidden must be sizes ≥ 1"),
         ({"total_steps": None}, "total_steps must be a whole number"),
         ({"rate": None}, "rate must be finite"),
-        ({"prioritised": True}, "prioritised must be a Prioritised, got True"),
-        ({"td": None}, "td must be a TD, got None"),
+        ({"prioritised": True}, "prioritised must be of type Prioritised, got True"),
+        ({"td": None}, "td must be of type TD, got None"),
     ],
 )
 def test_settings_of_the_wrong_kind_are_named(change: dict[str, object], says: str) -> None:

@@ -77,6 +77,7 @@ class PPOConfig:
     def __post_init__(self) -> None:
         checks.whole(self, "total_steps", "num_envs", "rollout", "epochs", "minibatch", "checkpoint_every", "chunk")
         checks.whole(self, "value_first", least=0)
+        checks.kind(self, "env", EnvSpec)
         checks.positive(
             self, "policy_rate", "value_rate", "initial_std", "clip", "value_clip", "max_grad_norm", "min_std",
             "value_weight",

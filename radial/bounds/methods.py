@@ -237,6 +237,7 @@ def mixed(first: BoundMethod | str, second: BoundMethod | str, weight: float) ->
             torch.maximum(upper, torch.minimum(a.upper, b.upper)),
         )
 
+    both.__name__ = f"{weight:g}·{name_of(one)} + {1 - weight:g}·{name_of(two)}"
     return both
 
 
@@ -253,6 +254,7 @@ def best_of(*methods: BoundMethod | str) -> BoundMethod:
             functools.reduce(torch.minimum, (bounds.upper for bounds in found)),
         )
 
+    tightest.__name__ = f"best of {', '.join(map(name_of, each))}"
     return tightest
 
 
@@ -275,6 +277,12 @@ def is_ours(base: BoundMethod) -> bool:
         return "outward" in inspect.signature(base).parameters
     except (TypeError, ValueError):  # builtins have no signature
         return False
+
+
+def name_of(base: BoundMethod) -> str:
+    """What a method is called in a result."""
+    inner = base.func if isinstance(base, functools.partial) else base
+    return next((name for name, known in METHODS.items() if known is inner), getattr(inner, "__name__", repr(inner)))
 
 
 def method(name: BoundMethod | str) -> BoundMethod:

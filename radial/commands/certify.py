@@ -26,7 +26,7 @@ def certify(
     episodes: int | None = None,
     seed: int = 0,
     horizon: int | None = None,
-    budget: int = 100_000,
+    budget: int = 10_000,
     p: str = "inf",
     json: bool = False,
 ) -> None:
@@ -48,8 +48,10 @@ def certify(
     from radial.recipes.loading import load
     from radial.recipes.recipe import nearest, parse_radius
 
+    if metric is None:
+        raise BadInput("a certificate needs a --metric: gwc, acr or awc")
     if metric not in METRICS:
-        raise BadInput(f"metric must be one of {', '.join(METRICS)}, got {metric!r}{nearest(metric or '', METRICS)}")
+        raise BadInput(f"metric must be one of {', '.join(METRICS)}, got {metric!r}{nearest(metric, METRICS)}")
     if radius is None:
         raise BadInput("a certificate needs a --radius, such as 0.075 or 3/255")
     loaded: Any = load(agent, env)
@@ -57,7 +59,7 @@ def certify(
     if where is None:
         raise BadInput(f"{agent} does not say where it acts: give --env, such as --env CartPole-v1")
     count = episodes if episodes is not None else 1 if metric == "awc" else 20
-    with progress(count, "episodes") as show, warnings_said():
+    with progress(*((count * budget, "states") if metric == "awc" else (count, "episodes"))) as show, warnings_said():
         found = _measure(metric, budget)(
             loaded, where, parse_radius(radius), bound, count, seed,
             p=_norm(p), horizon=horizon, name=agent, progress=show,

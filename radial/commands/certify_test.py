@@ -86,7 +86,7 @@ def test_a_table(metric: str, capsys: pytest.CaptureFixture[str]) -> None:
     ("arguments", "says"),
     [
         (("cartpole-agent", "--metric", "gwc"), "a certificate needs a --radius, such as 0.075 or 3/255"),
-        (("cartpole-agent", "--radius", "0.1"), "metric must be one of gwc, acr, awc, got None"),
+        (("cartpole-agent", "--radius", "0.1"), "a certificate needs a --metric: gwc, acr or awc"),
         (("cartpole-agent", "--radius", "0.1", "--metric", "gwcc"), "got 'gwcc'; did you mean 'gwc'?"),
         (("cartpole-agent", "--radius", "a", "--metric", "gwc"), "radius must be a finite number ≥ 0"),
         (("cartpole-agent", "--radius", "0.1", "--metric", "gwc", "--bound", "crow"), "did you mean 'crown'?"),

@@ -69,8 +69,10 @@ class Ball:
             radius = self._per_feature("radius", self.radius).detach()
             bad = radius[~torch.isfinite(radius) | (radius < 0)]
             worst = bad[0].item() if bad.numel() else 0.0
-        if not 0 <= worst <= torch.finfo(self.center.dtype).max:
+        if not 0 <= worst < math.inf:
             raise BadInput(f"radius must be finite and ≥ 0, got {worst:g}")
+        if worst > torch.finfo(self.center.dtype).max:
+            raise BadInput(f"radius must be finite as {self.center.dtype}, got {worst:g}")
 
     def _check_range(self) -> None:
         low, high = self.range()

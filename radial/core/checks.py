@@ -65,7 +65,7 @@ def kind(config: object, name: str, wanted: type) -> None:
     """An instance of `wanted`."""
     for _, value in _given(config, (name,)):
         if not isinstance(value, wanted):
-            raise BadInput(f"{name} must be a {wanted.__name__}, got {value!r}")
+            raise BadInput(f"{name} must be of type {wanted.__name__}, got {value!r}")
 
 
 def _given(config: object, names: tuple[str, ...]) -> list[tuple[str, object]]:

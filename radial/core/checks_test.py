@@ -69,5 +69,5 @@ def test_sizes(bad: object) -> None:
 
 def test_an_object_of_a_kind() -> None:
     checks.kind(May(1), "x", int)
-    with pytest.raises(BadInput, match="x must be a str, got 1"):
+    with pytest.raises(BadInput, match="x must be of type str, got 1"):
         checks.kind(May(1), "x", str)

@@ -4,7 +4,6 @@ What an episode is, and what is seen of a frame, is not known here.
 """
 
 import importlib
-from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -201,26 +200,44 @@ class EnvPools:
         return obs if self._picture.rows is None else obs.transpose(0, 2, 3, 1)[:, self._picture.rows]
 
 
+class NoOps:
+    """How many no-ops the resets of a pool with this seed begin with: a pool of ale-py's own is asked."""
+
+    def __init__(self, rom: str, seed: int, picture: Picture) -> None:
+        self.seed = seed
+        self._pool = AlePools(rom, [seed], picture, threads=1)
+        self._drawn: list[int] = []
+
+    def __getitem__(self, reset: int) -> int:
+        while len(self._drawn) <= reset:
+            self._pool.reset(np.arange(1))
+            self._drawn.append(int(self._pool.noops[0]))
+        return self._drawn[reset]
+
+
 class Single:
     """One emulator without a pool, which can be saved: row 0 and nothing else.
 
-    Its frames are those of the pools, also where a game is over: there the pools show what they have, not the end.
+    Its games begin as those of a pool with this seed, and its frames are those of the pools, also where a game is over:
+    there the pools show what they have, not the end.
     """
 
     def __init__(self, rom: str, seed: int, picture: Picture) -> None:
         self._picture = picture
-        self._rng = np.random.default_rng(seed)
+        self._noops = NoOps(rom, seed, picture)
+        self._resets = 0
         self._ale = emulator(rom, seed)
         self._actions = self._ale.getMinimalActionSet()
         self._shown = np.zeros(picture.shape, dtype=np.uint8)
 
     def reset(self, rows: Rows) -> Raw:
-        """A new game, after 1 … 30 no-ops of this emulator's own drawing."""
+        """A new game, after 1 … 30 no-ops."""
         self._ale.reset_game()
-        for _ in range(int(self._rng.integers(1, 31))):
+        for _ in range(self._noops[self._resets]):
             self._ale.act(0)
             if self._ale.game_over():
                 self._ale.reset_game()
+        self._resets += 1
         self._shown = self._screen()
         return self._raw(0.0)
 
@@ -240,15 +257,14 @@ class Single:
     def close(self) -> None:
         """Nothing to free."""
 
-    def save(self) -> tuple[Any, Frames, Any]:
-        """The emulator with its random numbers, the last frame, the state of the drawing of no-ops."""
-        return self._ale.cloneState(include_rng=True), self._shown, self._rng.bit_generator.state
+    def save(self) -> tuple[Any, Frames, int, NoOps]:
+        """The emulator with its random numbers, the last frame, how many games were begun, and how the next will."""
+        return self._ale.cloneState(include_rng=True), self._shown, self._resets, self._noops
 
-    def restore(self, state: tuple[Any, Frames, Any]) -> None:
+    def restore(self, state: tuple[Any, Frames, int, NoOps]) -> None:
         """Back to a saved state, which stays as it is."""
-        self._ale.restoreState(state[0])
-        self._shown = state[1]
-        self._rng.bit_generator.state = state[2]
+        emulated, self._shown, self._resets, self._noops = state
+        self._ale.restoreState(emulated)
 
     def _screen(self) -> Frames:
         return self._ale.getScreenRGB()[self._picture.rows]
@@ -266,18 +282,23 @@ class LastThree:
     """Emulators that skip nothing, stepped four times: the maximum of the last three frames is shown.
 
     Where a game is over early, of the last three there are; RADIAL-A3C's way.
+
+    last  (3, N, *frame), in no order; black where a new game has shown fewer
+    next  (N,) the place of the frame that comes next
     """
 
     def __init__(self, emulators: Emulators, num_envs: int) -> None:
-        self.emulators = emulators
-        self._last: list[deque[Frames]] = [deque(maxlen=3) for _ in range(num_envs)]
+        self.emulators, self._num_envs = emulators, num_envs
+        self._last = np.zeros((3, num_envs, 0), np.uint8)
+        self._next = np.zeros(num_envs, np.intp)
 
     def reset(self, rows: Rows) -> Raw:
         """Forget the frames of the game before."""
         raw = self.emulators.reset(rows)
-        for row, frame in zip(rows, raw.frames, strict=True):
-            self._last[row].clear()
-            self._last[row].append(frame)
+        if not self._last.size:  # how large a frame is shows with the first
+            self._last = np.zeros((3, self._num_envs, *raw.frames.shape[1:]), np.uint8)
+        self._last[:, rows] = 0
+        self._put(rows, raw.frames)
         return raw
 
     def step(self, rows: Rows, action: NDArray[np.int64]) -> Raw:
@@ -286,15 +307,17 @@ class LastThree:
         going = np.arange(len(rows))
         for _ in range(SKIP):
             raw = self.emulators.step(rows[going], action[going])
-            for j, frame in zip(going, raw.frames, strict=True):
-                self._last[rows[j]].append(frame)
+            self._put(rows[going], raw.frames)
             total.reward[going] += raw.reward
             total.over[going], total.lives[going] = raw.over, raw.lives
             going = going[~raw.over]
             if not len(going):
                 break
-        frames = np.stack([np.maximum.reduce(self._last[row]) for row in rows])
-        return Raw(frames, total.reward, total.over, total.lives)
+        return Raw(self._last[:, rows].max(axis=0), total.reward, total.over, total.lives)
+
+    def _put(self, rows: Rows, frames: Frames) -> None:
+        self._last[self._next[rows], rows] = frames
+        self._next[rows] = (self._next[rows] + 1) % 3
 
     def close(self) -> None:
         """Free the emulators."""
@@ -302,11 +325,11 @@ class LastThree:
 
     def save(self) -> tuple[Any, ...]:
         """The frames that are remembered."""
-        return tuple(tuple(frames) for frames in self._last)
+        return self._last.copy(), self._next.copy()
 
     def restore(self, state: tuple[Any, ...]) -> None:
         """Remember those frames again."""
-        self._last = [deque(frames, maxlen=3) for frames in state]
+        self._last, self._next = (each.copy() for each in state)
 
 
 def emulator(rom: str, seed: int) -> Any:

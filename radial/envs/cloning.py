@@ -118,9 +118,9 @@ class CloneableAtari:
 
     def fingerprint(self) -> bytes:
         """Of the emulator with its random numbers, steps, lives, and the frame that is seen."""
-        emulator, _, noops = self._single.save()
+        emulator, _, resets, noops = self._single.save()
         games = self._games
-        around = (games.elapsed.tolist(), games.lives.tolist(), games.lost.tolist(), self._ended, noops)
+        around = (games.elapsed.tolist(), games.lives.tolist(), games.lost.tolist(), self._ended, resets, noops.seed)
         return _digest(emulator.serialize(), repr(around).encode(), self._obs.numpy().tobytes())
 
     def close(self) -> None:

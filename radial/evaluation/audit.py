@@ -4,7 +4,6 @@ How episodes are played is in `episodes`, what the bounds say about them in `cer
 """
 
 import difflib
-import functools
 import warnings
 from dataclasses import dataclass
 
@@ -12,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from radial.bounds.certify import certify_action
-from radial.bounds.methods import METHODS, BoundMethod, best_of, is_ours, method, sound
+from radial.bounds.methods import METHODS, BoundMethod, best_of, is_ours, method, name_of, sound
 from radial.core.ball import Ball
 from radial.core.data import Agent, BadInput, Discrete, Verdict
 
@@ -43,20 +42,18 @@ class Prover:
             hint = f"; did you mean {close[0]!r}?" if close else ""
             raise BadInput(f"bound must be one of {', '.join(known)}, got {bound!r}{hint}")
         found = best_of(*METHODS) if bound == BEST else method(bound)
-        name = bound if isinstance(bound, str) else _name(found)
+        name = bound if isinstance(bound, str) else name_of(found)
         return cls(name, sound(found), "outward-rounded") if is_ours(found) else cls(name, found, "as given")
-
-
-def _name(bound: BoundMethod) -> str:
-    inner = bound.func if isinstance(bound, functools.partial) else bound
-    return next((name for name, known in METHODS.items() if known is inner), getattr(inner, "__name__", repr(inner)))
 
 
 def ranking(agent: Agent) -> nn.Module:
     """The network whose largest output is the action: the agent's `choice` if it has one, else its `network`."""
     actions = getattr(agent, "actions", None)
     if not isinstance(actions, Discrete):
-        raise BadInput(f"certificates of actions need an agent with discrete actions, got {actions}")
+        if actions is None:
+            raise BadInput(f"agent must be an agent, as rr.load and rr.wrap give, got {agent!r}")
+        use = "for continuous ones use rr.reach or `radial audit`"
+        raise BadInput(f"certificates of actions need an agent with discrete actions, got {actions}; {use}")
     choice = getattr(agent, "choice", None)
     return agent.network if choice is None else choice
 

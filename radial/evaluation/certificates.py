@@ -306,7 +306,7 @@ def terms_of(
         arithmetic=adversary.prover.arithmetic,
         valid_range=valid_range(adversary.agent),
         rule=adversary.rule,
-        horizon=horizon,
+        horizon=None if horizon is None else int(horizon),
         seed=int(seed),
         episodes=int(episodes),
     )

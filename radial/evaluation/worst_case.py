@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -132,7 +133,7 @@ def awc(
     seed: int = 0,
     *,
     horizon: int | None = None,
-    budget: int = 100_000,
+    budget: int = 10_000,
     reward_low: float | None = None,
     p: float = math.inf,
     rule: Rule = "bounds",
@@ -148,12 +149,14 @@ def awc(
     horizon     count only the first steps of an episode; needed where an env has no time limit
     budget      states to bound per start. When it ends, what is proven and what is attained differ, and both are told.
                 The first path, which is the greedy worst case, is always played to its end, on its own if need be
+    progress    is told how many of the `episodes`·`budget` states are bounded or no longer needed
     reward_low  no step pays less: allows to prove something about what was not explored, and to skip what cannot be
                 worse than what was found. None: known for CartPole, Acrobot and Freeway
     """
     adversary = adversary_of(agent, radius, p, bound, rule)
     warn_of_pixels(agent, radius)
     check_limits(episodes, seed, horizon, budget, reward_low)
+    budget = int(budget)
     begun, starts = time.perf_counter(), []
     ours = isinstance(env, EnvSpec | str)
     if not ours and not hasattr(env, "fingerprint"):
@@ -167,12 +170,14 @@ def awc(
             terms = terms_of(adversary, world, name, horizon, seed, episodes)
             if reward_low is None:
                 reward_low = REWARD_LOW.get((world.spec.suite, world.spec.id))
-            starts.append(_Search(adversary, world, limit_of(world, horizon), budget, reward_low).run())
+            reward_low = None if reward_low is None else float(reward_low)
+            tell = None if progress is None else _after(progress, number * budget, budget)
+            starts.append(_Search(adversary, world, limit_of(world, horizon), budget, reward_low, tell).run())
         finally:
             if ours:
                 world.close()
         if progress is not None:
-            progress(number + 1)
+            progress((number + 1) * budget)
     return AbsoluteWorstCase(terms, budget, reward_low, tuple(starts), time.perf_counter() - begun)
 
 
@@ -182,8 +187,13 @@ def check_limits(episodes: int, seed: int, horizon: int | None, budget: int, rew
         check_whole(name, value, least)
     if horizon is not None:
         check_whole("horizon", horizon, 1)
-    if reward_low is not None and (not isinstance(reward_low, int | float) or not math.isfinite(reward_low)):
+    if reward_low is not None and (not isinstance(reward_low, Real) or not math.isfinite(reward_low)):
         raise BadInput(f"reward_low must be a finite number or None, got {reward_low!r}")
+
+
+def _after(progress: Progress, done: int, most: int) -> Progress:
+    """Progress of one search among several: at most `most`, after what was done before."""
+    return lambda count: progress(done + min(count, most))
 
 
 def limit_of(env: "Cloneable", horizon: int | None) -> int:
@@ -191,7 +201,7 @@ def limit_of(env: "Cloneable", horizon: int | None) -> int:
     limits = [limit for limit in (horizon, env.horizon) if limit is not None]
     if not limits:
         raise BadInput(f"horizon must be given: episodes of {env.spec} may never end, and AWC looks at all of them")
-    return min(limits)
+    return int(min(limits))
 
 
 def _clone(env: EnvSpec | str, number: int, episodes: int, seed: int) -> "Cloneable":
@@ -270,6 +280,7 @@ class _Search:
     limit: int
     budget: int
     reward_low: float | None
+    progress: Progress | None = None
     upper: float = math.inf
     path: tuple[int, ...] = ()
     greedy: float = math.inf
@@ -352,6 +363,8 @@ class _Search:
         for key, actions, yes in zip(keys, order.tolist(), possible.tolist(), strict=True):
             self.possible[key] = [action for action, allowed in zip(actions, yes, strict=True) if allowed]
         self.expanded += len(keys)
+        if self.progress is not None:
+            self.progress(self.expanded)
 
     def _floor(self, key: Key) -> float:
         """What is returned at least from a state on, explored or not."""

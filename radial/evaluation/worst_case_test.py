@@ -4,6 +4,7 @@ import json
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -242,6 +243,31 @@ def test_cartpole_from_the_starts_of_an_evaluation() -> None:
     facts = json.loads(json.dumps(worst.to_json(), allow_nan=False))
     assert (facts["metric"], facts["agent"], facts["horizon"], facts["exact"]) == ("awc", "mine", 30, worst.exact)
     assert (facts["bound"], facts["arithmetic"]) == ("exact_linear", "as given")
+
+
+@pytest.mark.parametrize(
+    ("game", "preset"), [("Pong", "radial-dqn"), ("Freeway", "radial-dqn"), ("Pong", "radial-a3c")]
+)
+def test_atari_from_the_starts_of_an_evaluation(game: str, preset: str) -> None:
+    """The no-ops of a reset are those of the pools: what is proven of a start holds for the episode that is played."""
+    spec = EnvSpec("atari", game, {"preset": preset})
+    for seed in range(2):
+        played = make_env(spec, 3, streams(seed)[0])
+        alone = [make_cloneable(spec, each) for each in env_seeds(streams(seed)[0], 3)]
+        assert [env.reset().tolist() for env in alone] == played.reset().tolist()
+        played.close()
+
+
+def test_progress_is_told_in_states_and_numbers_of_numpy_are_taken() -> None:
+    told: list[int] = []
+    found = awc(
+        balancer(), "CartPole-v1", 0.05, exact_linear, episodes=2, horizon=np.int32(20), budget=np.int64(50),
+        reward_low=np.float32(1), progress=told.append,
+    )  # fmt: skip
+    assert json.loads(json.dumps(found.to_json()))["budget"] == 50
+    assert told == sorted(told)
+    assert told[0] == 1
+    assert told[-1] == 100
 
 
 def test_the_worst_path_is_made_of_actions_that_some_perturbation_may_bring_about() -> None:

@@ -142,6 +142,7 @@ class RadialOverlap(_Radial):
     def __post_init__(self) -> None:
         super().__post_init__()
         checks.share(self, "margin")
+        checks.kind(self, "symmetric", bool)
 
     def adversarial(self, advantage: Bounds, base: Nominal, batch: Batch, td: TD) -> Tensor:
         """The weighted overlap of the bounds."""

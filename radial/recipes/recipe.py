@@ -72,7 +72,7 @@ def RECIPES() -> Mapping[str, Recipe]:
 def recipe(name: str) -> Recipe:
     """The recipe of this name."""
     if name not in RECIPES():
-        raise BadInput(f"unknown recipe {name!r}{nearest(name, RECIPES())}; `radial recipes` lists them")
+        raise BadInput(f"unknown recipe {name!r} (`radial recipes` lists them){nearest(name, RECIPES())}")
     return RECIPES()[name]
 
 
