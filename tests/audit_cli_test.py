@@ -81,6 +81,15 @@ def test_one_attack_step_by_step(capsys: pytest.CaptureFixture[str], elsewhere: 
         (("report",), "runs"),
         (("report", "broken"), "broken/audit.json is not readable JSON"),
         (("evaluate", "agent", "--trace", "x"), "--trace shows an attack"),
+        (("audit", "agent", "--out", "odd.onnx"), "--out must be a folder that can be written to, got odd.onnx"),
+        (("audit", "agent", "--out", "odd.onnx/new"), "--out must be a folder that can be written to"),
+        (("audit", "agent", "--out", "/proc/new"), "--out must be a folder that can be written to"),
+        (("audit", "agent", "--out", "taken"), "--out must be a folder for audit.html"),
+        (("report", "agent", "--out", "odd.onnx"), "--out must be a folder that can be written to, got odd.onnx"),
+        (
+            ("evaluate", "agent", "--attack", "pgd", "--radius", "0.1", "--trace", "odd.onnx"),
+            "--trace must be a folder that can be written to, got odd.onnx",
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_code_2(
@@ -89,5 +98,9 @@ def test_bad_input_is_one_line_and_code_2(
     (elsewhere / "odd.onnx").write_bytes(b"x")
     (elsewhere / "broken").mkdir()
     (elsewhere / "broken/audit.json").write_text("{")
+    (elsewhere / "taken/audit.html").mkdir(parents=True)
+    there = set(elsewhere.iterdir())
     assert run(*arguments) == 2
-    assert says in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()  # so nothing was played before
+    assert says in line
+    assert set(elsewhere.iterdir()) == there

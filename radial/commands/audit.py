@@ -41,17 +41,18 @@ def audit(
         require: such as "return@0.05>=400" or "acr@0.01>=0.9", repeatable; exit code 1 and a line for each broken one.
         json: print one JSON object instead of a table.
     """
+    from radial.agents.zoo import resolve
     from radial.audits.audit import audit as run
     from radial.audits.require import requirement
     from radial.bench.measure import keep_freed_memory
     from radial.recipes.recipe import parse_radius
-    from radial.recipes.zoo import resolve
-    from radial.reports.page import write_page
+    from radial.reports.page import check_folder, write_page
 
     wanted = [requirement(text) for text in require]
     path = resolve(agent)
     keep_freed_memory()
     folder = out or Path("out") / f"audit-{path.stem or path.name}"
+    check_folder(folder, "--out")
     with warnings_said():
         result = run(
             str(path), env, [parse_radius(text) for text in radius] or None, episodes=episodes, budget=budget,

@@ -45,8 +45,9 @@ def certify(
         p: of the norm: 1, 2 or inf.
         json: print one JSON object instead of a table.
     """
+    from radial.core.words import nearest
     from radial.recipes.loading import load
-    from radial.recipes.recipe import nearest, parse_radius
+    from radial.recipes.recipe import parse_radius
 
     if metric is None:
         raise BadInput("a certificate needs a --metric: gwc, acr or awc")

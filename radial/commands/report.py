@@ -31,13 +31,14 @@ def report(
         out: folder of the page.
         json: print one JSON object instead of a line.
     """
+    from radial.agents.zoo import resolve
     from radial.audits.audit import audit
     from radial.recipes.recipe import parse_radius
-    from radial.recipes.zoo import resolve
-    from radial.reports.page import write_page
+    from radial.reports.page import check_folder, write_page
 
     if not runs:
         raise BadInput("runs must name at least one run, agent or folder with an audit.json")
+    check_folder(out, "--out")
     radii, found = [parse_radius(text) for text in radius] or None, []
     for name in runs:
         ready = Path(name) / "audit.json"
@@ -61,7 +62,7 @@ def _read(path: Path) -> dict[str, object]:
     if path.stat().st_size > LARGEST:
         raise BadInput(f"{path} has more than {LARGEST} bytes")
     try:
-        facts = reader.loads(path.read_text())
+        facts = reader.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
         raise BadInput(f"{path} is not readable JSON") from None
     if not isinstance(facts, dict) or facts.get("format") != 1 or not isinstance(facts.get("levels"), list):

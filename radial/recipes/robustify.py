@@ -30,6 +30,7 @@ from radial.attacks import ATTACKS
 from radial.core.checks import check_whole
 from radial.core.data import BadInput, EnvSpec
 from radial.core.schedules import Constant, Smoothed
+from radial.core.words import nearest
 from radial.envs.make import make_env, spec_for, stacked
 from radial.evaluation.certificates import CertificationRate, Search, acr
 from radial.evaluation.episodes import Evaluation, check_spaces, evaluate
@@ -37,7 +38,7 @@ from radial.evaluation.reach import ActionReach, reach, watching
 from radial.objectives import a3c, dqn, ppo
 from radial.recipes.loading import load
 from radial.recipes.protocol import Watch, silent
-from radial.recipes.recipe import Config, nearest, recipe
+from radial.recipes.recipe import Config, recipe
 from radial.recipes.training import AGENT, train
 
 FIRST, LAST = 0.1, 0.6  # shares of the steps between which ε grows; before, PPO's value alone learns

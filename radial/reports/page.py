@@ -6,16 +6,20 @@ Everything that comes from files or names is escaped; the page asks nothing of a
 import json
 import os
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from radial.core.data import BadInput
 from radial.core.words import spell_radius
 from radial.reports.curve import comparison, figure
 from radial.reports.words import every_attack, number, rows_of
 
+PAGE, DATA = "audit.html", "audit.json"
 LARGEST = 5_000_000  # bytes of a page
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 PROMISE = (
@@ -26,20 +30,46 @@ PROMISE = (
 )
 
 
+def check_folder(folder: Path, field: str) -> None:
+    """Refuse, before the long work whose page it is for, a folder that cannot be written to; nothing is left behind.
+
+    field  what the caller calls it, for the message
+    """
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            taken = [name for name in (PAGE, DATA) if (folder / name).is_dir()]
+    except OSError as error:
+        raise BadInput(f"{field} must be a folder that can be written to, got {folder}: {error.strerror}") from None
+    finally:
+        for each in missing:
+            with suppress(OSError):
+                each.rmdir()
+    if taken:
+        raise BadInput(f"{field} must be a folder for {taken[0]}, but {folder / taken[0]} is a folder")
+
+
 def write_page(several: Sequence[Mapping[str, Any]], folder: Path) -> Path:
     """Write `audit.html`, and for a single audit `audit.json` beside it; each whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if len(several) == 1:
-        _write(folder / "audit.json", json.dumps(several[0], allow_nan=False, ensure_ascii=False))
-    page = folder / "audit.html"
-    _write(page, render(several))
+    page = folder / PAGE
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if len(several) == 1:
+            _write(folder / DATA, json.dumps(several[0], allow_nan=False, ensure_ascii=False))
+        _write(page, render(several))
+    except OSError as error:
+        raise BadInput(f"{folder} must be a folder that can be written to: {error.strerror}") from None
     return page
 
 
 def _write(path: Path, text: str) -> None:
     temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    temporary.write_text(text)
-    temporary.replace(path)
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def render(several: Sequence[Mapping[str, Any]]) -> str:
@@ -71,7 +101,7 @@ def _shorten(trace: dict[str, Any]) -> None:
 
 def _page(several: Sequence[Mapping[str, Any]], traces: Sequence[Mapping[str, Any] | None]) -> str:
     here = files("radial.reports")
-    style, script = (here.joinpath(name).read_text() for name in ("page.css", "inspector.js"))
+    style, script = (here.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "inspector.js"))
     title = "Audit of " + ", ".join(str(facts["agent"]) for facts in several)
     body = [f"<h1>{escape(title)}</h1>"]
     if len(several) > 1:

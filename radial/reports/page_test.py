@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from radial.core.data import BadInput
 from radial.core.words import spell_radius
-from radial.reports.page import LARGEST, render, write_page
+from radial.reports.page import LARGEST, check_folder, render, write_page
 from radial.reports.words import rows_of
 
 CHROMIUM = next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None)
@@ -111,6 +112,17 @@ def test_files_are_written(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "new" / "audit.json").read_text())["agent"] == "an agent"
     write_page([audited(), audited("b")], tmp_path / "two")
     assert [path.name for path in (tmp_path / "two").iterdir()] == ["audit.html"]
+
+
+def test_a_folder_that_cannot_be_written_to_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "new"):
+        with pytest.raises(BadInput, match=f"{place} must be a folder that can be written to"):
+            write_page([audited()], place)
+        with pytest.raises(BadInput, match=f"out must be a folder that can be written to, got {place}"):
+            check_folder(place, "out")
+    check_folder(tmp_path / "new" / "deep", "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]  # it only tried
 
 
 def test_cells() -> None:
