@@ -7,7 +7,6 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from numbers import Real
 from typing import Any
 
 import torch
@@ -34,7 +33,7 @@ from radial.audits.worst import (
     reward_is_bounded,
     worst_case,
 )
-from radial.core.checks import check_whole
+from radial.core.checks import check_whole, is_finite
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
 from radial.core.words import spell_radius
 from radial.envs.make import make_env
@@ -79,7 +78,7 @@ def audit(
     """
     episodes = check_whole("episodes", episodes, 1)
     seed = check_whole("seed", seed, 0)
-    if budget is not None and (isinstance(budget, bool) or not isinstance(budget, Real) or not 0 < budget < math.inf):
+    if budget is not None and not (is_finite(budget) and budget > 0):
         raise BadInput(f"budget must be a number of minutes > 0 or None, got {budget!r}")
     wanted = [requirement(text) for text in texts_of("require", require)]
     asked = attacks_of(attacks)

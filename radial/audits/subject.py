@@ -13,7 +13,7 @@ from radial.agents.doors import Frames
 from radial.agents.registry import no_agent
 from radial.agents.zoo import resolve
 from radial.core.data import BadInput, EnvSpec
-from radial.envs.make import spec_for, spec_named, stacked
+from radial.envs.make import example_for, spec_for, spec_named, stacked
 from radial.evaluation.episodes import name_of, spec_of
 
 PARTS = ("network", "actions", "prepare", "scores", "act")  # of an agent
@@ -43,12 +43,12 @@ def subject(agent: Any, env: EnvSpec | str | None, name: str | None = None) -> S
             spec = spec_named(path)
             if spec is not None:
                 notes.append(f"the env is taken from the name of the file: {spec.id}")
-    if spec is None:
-        raise BadInput(
-            f"{agent if isinstance(agent, str | Path) else 'the agent'} does not say where it acts: give env"
-        )
     door = getattr(loaded, "door", None)
     shape = (door.channels,) if isinstance(door, Frames) else getattr(loaded, "observation_shape", None)
+    if spec is None:
+        who = "the agent" if path is None else path
+        near = "Pong" if isinstance(door, Frames) else example_for(shape)
+        raise BadInput(f"{who} does not say where it acts: give env, such as {near}")
     spec = stacked(spec_of(spec), shape or ())
     card = getattr(loaded, "card", None)
     notes += card.recipe.get("notes", []) if card is not None else []

@@ -45,6 +45,7 @@ def evaluate(
     from radial.attacks.gradient import MAD
     from radial.audits.evaluated import traced
     from radial.core.words import nearest
+    from radial.envs.make import example_for
     from radial.evaluation.episodes import Fittable, spec_of, streams
     from radial.evaluation.episodes import evaluate as play
     from radial.recipes.loading import load
@@ -63,7 +64,8 @@ def evaluate(
     loaded = load(agent, env)
     where = loaded.card.env
     if where is None:
-        raise BadInput(f"{agent} does not say where it acts: give --env, such as --env Hopper-v4")
+        near = example_for(loaded.observation_shape)
+        raise BadInput(f"{agent} does not say where it acts: give --env, such as --env {near}")
     chosen: Any = MAD(stochastic=True) if attack == "mad" and stochastic else ATTACKS[attack]()
     with progress(episodes, "episodes") as show, warnings_said():
         if trace is not None and isinstance(chosen, Fittable):

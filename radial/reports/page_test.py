@@ -16,6 +16,7 @@ import pytest
 
 from radial.core.data import BadInput
 from radial.core.words import spell_radius
+from radial.reports.curve import figure
 from radial.reports.page import LARGEST, check_folder, render, write_page
 from radial.reports.words import rows_of
 
@@ -128,7 +129,12 @@ def test_a_folder_that_cannot_be_written_to_is_one_line(tmp_path: Path) -> None:
 def test_cells() -> None:
     headings, rows = rows_of(audited())
     assert dict(zip(headings, rows[1], strict=True))["worst attack"] == "pgd"
-    assert rows[1][2:6] == ["4.0 ± 0.5", "4.0 (3.0 … 5.0)", "2.0", "proven"]
+    assert rows[1][2:7] == ["4.0 ± 0.5", "4.0 (3.0 … 5.0)", "2.0", "2.0", "proven, 2 starts"]
+    assert all(len(row) == len(headings) for row in rows)
+    assert "lower side: proven, 2 starts" in figure(audited())
+    single = audited()
+    single["levels"][0]["bracket"] |= {"starts": 1, "kind": "estimate"}
+    assert rows_of(single)[1][1][6] == "estimate, 1 start"
     assert [spell_radius(each) for each in (3 / 255, 0.05, 0.0)] == ["3/255", "0.05", "0"]
 
 
