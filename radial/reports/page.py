@@ -143,16 +143,17 @@ def _inspector(trace: Mapping[str, Any], i: int) -> str:
     # In a script element only "<" could end it; JSON has another spelling for it.
     data = json.dumps(trace, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     last = _steps(trace) - 1
-    changed = trace["first_changed"]
+    changed = trace["first_changed"] if trace["first_changed"] is not None and trace["first_changed"] <= last else None
     title = f"Inspector: {trace['attack']} at ε = {spell_radius(trace['radius'])}, one episode step by step"
-    jump = f' data-step="{changed}"' if changed is not None else " disabled"
+    jump = " disabled>no action was changed" if changed is None else f' data-step="{int(changed)}">first changed action'
+    jump += "" if changed is None else f": step {int(changed)}"
     return (
         f'<section class="inspector" data-trace="trace-{i}"><h3>{escape(title)}</h3>'
         f'<div class="controls"><button type="button" class="back" aria-label="one step back">‹</button>'
         f'<input type="range" min="0" max="{last}" value="0" step="1" aria-label="step">'
         f'<button type="button" class="next" aria-label="one step on">›</button>'
         f'<button type="button" class="play">play</button>'
-        f'<button type="button" class="jump"{jump}>first changed action</button></div>'
+        f'<button type="button" class="jump"{jump}</button></div>'
         f'<p class="now" role="status"></p><div class="timeline"></div><div class="views"></div>'
         f'<h4 class="bars-title"></h4><div class="bars"></div>'
         f"<noscript>The inspector needs scripts; everything else on this page does not.</noscript></section>"
@@ -198,5 +199,8 @@ def _details(title: str, grid: tuple[list[str], list[list[str]]]) -> str:
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f'<th scope="col">{escape(text)}</th>' for text in headings)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    # On a narrow screen each row is a block of lines, and the heading stands before its cell.
+    cells = [[f'<td data-label="{escape(h)}">{escape(t)}</td>' for h, t in zip(headings, r, strict=True)] for r in rows]
+    body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
+    table = f'<table class="stacks"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div class="scroll">{table}</div>'

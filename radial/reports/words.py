@@ -46,10 +46,14 @@ def rows_of(facts: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     return headings, rows
 
 
-def kind_of(side: Mapping[str, Any]) -> str:
-    """What the lower side is, and of how many first states it is the mean: "proven, 2 starts"."""
-    word, starts = KINDS.get(side["kind"], ""), side["starts"]
-    return word and f"{word}, {starts} {'start' if starts == 1 else 'starts'}"
+def kind_of(*sides: Mapping[str, Any]) -> str:
+    """What lower sides are, and of how many first states they are means: "proven, 2 or 3 starts"."""
+    said = []
+    for kind in dict.fromkeys(side["kind"] for side in sides if KINDS.get(side["kind"])):
+        starts = sorted({int(side["starts"]) for side in sides if side["kind"] == kind})
+        counts = " or ".join(str(n) for n in starts)
+        said.append(f"{KINDS[kind]}, {counts} {'start' if starts == [1] else 'starts'}")
+    return "; ".join(said)
 
 
 def interval(facts: Mapping[str, Any] | None) -> str:

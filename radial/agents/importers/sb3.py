@@ -197,7 +197,8 @@ def _normalize(path: Path, agent: Wrapped, facts: Facts) -> list[str]:
     """Put the statistics that lie beside the file in front of the network; notes on what was done."""
     stats = beside(path)
     if stats is None:
-        if facts.fields.get("_last_original_obs") is not None and "n_steps" in facts.fields:
+        on_policy = "gae_lambda" in facts.fields  # the others keep these observations in any case
+        if on_policy and facts.fields.get("_last_original_obs") is not None:
             note = (
                 f"{path.name} was trained with VecNormalize, whose statistics are missing: save vecnormalize.pkl here"
             )

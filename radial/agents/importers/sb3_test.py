@@ -197,6 +197,15 @@ def test_missing_statistics_are_missed(tmp_path: Path) -> None:
         load(tmp_path / "agent.zip")
 
 
+def test_an_agent_that_learned_without_statistics_misses_none(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    model = sb3.DQN("MlpPolicy", "CartPole-v1", buffer_size=50, learning_starts=10, device="cpu")
+    model.learn(20)
+    model.save(tmp_path / "agent.zip")
+    agent = load(tmp_path / "agent.zip")
+    assert agent.card.recipe["notes"] == []
+    assert not [warning for warning in recwarn if "VecNormalize" in str(warning.message)]
+
+
 def test_statistics_of_another_env_do_not_fit(tmp_path: Path) -> None:
     _, env = saved(tmp_path)
     env.save(tmp_path / "vecnormalize.pkl")
