@@ -47,6 +47,28 @@ def test_an_audit(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
     assert "<h1>Audit of agent</h1>" in (elsewhere / "here/audit.html").read_text()
     assert run("report", "here", "here", "--out", "both", "--json") == 0
     assert len(json.loads(capsys.readouterr().out)["agents"]) == 2
+    damaged(elsewhere / "here/audit.json", capsys)
+
+
+def damaged(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A field that is gone, or of another type, is one line."""
+    whole = json.loads(path.read_text())
+    for field in ("agent", "verdict", "nominal", "levels", "engine", "warnings", "left_out", "certified_radius"):
+        for change in ({name: value for name, value in whole.items() if name != field}, whole | {field: 3.5}):
+            if change.get(field) == 3.5 and field == "agent":
+                continue  # a name may be anything
+            path.write_text(json.dumps(change))
+            assert run("report", str(path.parent), "--out", "one") == 2, field
+            (line,) = capsys.readouterr().err.splitlines()
+            assert f"{path} is not an audit of this version: " in line
+
+
+def test_radii_and_attacks_may_be_given_again(capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["--radius", "0.01", "0.02", "--radius", ".05", "--attacks", "random", "--attacks", "none"]
+    assert run("audit", "agent", "--episodes", "1", *more, "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert [level["radius"] for level in facts["levels"]] == [0.01, 0.02, 0.05]
+    assert [one["attack"] for one in facts["levels"][0]["attacks"]] == ["random"]
 
 
 def test_broken_requirements_end_with_code_1(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,8 +101,22 @@ def test_one_attack_step_by_step(capsys: pytest.CaptureFixture[str], elsewhere: 
             "odd.onnx is not an agent: expected a folder, or a file ending in .model, .pt, .zip,",
         ),
         (("report",), "runs"),
+        (("report", "--radius", "0.1", "agent"), "put them before --radius"),
+        (("report", "damaged"), "damaged/audit.json is not an audit of this version"),
+        (("report", "agent/../odd"), "odd/audit.json is not an audit of this version"),
+        (("audit", "--radius", "0.05", "agent", "--episodes", "1"), "put the agent before --radius"),
+        (("audit", "--attacks", "pgd", "agent", "--episodes", "1"), "put the agent before --attacks"),
         (("report", "broken"), "broken/audit.json is not readable JSON"),
         (("evaluate", "agent", "--trace", "x"), "--trace shows an attack"),
+        (("audit", "agent", "--out", "odd.onnx"), "--out must be a folder that can be written to, got odd.onnx"),
+        (("audit", "agent", "--out", "odd.onnx/new"), "--out must be a folder that can be written to"),
+        (("audit", "agent", "--out", "/proc/new"), "--out must be a folder that can be written to"),
+        (("audit", "agent", "--out", "taken"), "--out must be a folder for audit.html"),
+        (("report", "agent", "--out", "odd.onnx"), "--out must be a folder that can be written to, got odd.onnx"),
+        (
+            ("evaluate", "agent", "--attack", "pgd", "--radius", "0.1", "--trace", "odd.onnx"),
+            "--trace must be a folder that can be written to, got odd.onnx",
+        ),
     ],
 )
 def test_bad_input_is_one_line_and_code_2(
@@ -89,5 +125,12 @@ def test_bad_input_is_one_line_and_code_2(
     (elsewhere / "odd.onnx").write_bytes(b"x")
     (elsewhere / "broken").mkdir()
     (elsewhere / "broken/audit.json").write_text("{")
+    for name, facts in (("damaged", {"format": 1, "levels": [{"radius": 0.1}]}), ("odd", {"format": 1, "levels": 3})):
+        (elsewhere / name).mkdir()
+        (elsewhere / name / "audit.json").write_text(json.dumps(facts))
+    (elsewhere / "taken/audit.html").mkdir(parents=True)
+    there = set(elsewhere.iterdir())
     assert run(*arguments) == 2
-    assert says in capsys.readouterr().err
+    (line,) = capsys.readouterr().err.splitlines()  # so nothing was played before
+    assert says in line
+    assert set(elsewhere.iterdir()) == there

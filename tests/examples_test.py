@@ -4,6 +4,7 @@ import runpy
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,15 @@ def test_an_audit_of_a_stable_baselines3_agent(tmp_path: Path) -> None:
     result = run("audit_sb3.py", *small)
     assert result.verdict.startswith("Undisturbed")  # type: ignore[attr-defined]
     assert (tmp_path / "audit.html").is_file()
+
+
+def test_a_stable_baselines3_agent_made_robust(tmp_path: Path) -> None:
+    pytest.importorskip("stable_baselines3", reason="trains an agent with Stable-Baselines3")
+    small = ["--train-steps", "600", "--steps", "16000", "--episodes", "1", "--budget", "0.3", "--attacks", "random"]
+    audits: Any = run("robustify_sb3.py", *small, "--out", str(tmp_path))
+    assert [audit.facts["agent"] for audit in audits] == ["before", "after"]
+    assert "<h1>Audit of before, after</h1>" in (tmp_path / "audit.html").read_text()
+    assert (tmp_path / "run" / "comparison.json").is_file()
 
 
 def test_the_demo_ends_on_a_page_with_both_agents(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = {
 }
 OPEN = {"cli", "commands", "__init__", "__main__"}  # may import everything
 EXTRA = {"attacks/adversary.py": {"algorithms"}}
-HEAVY_IN_CORE = {"torch", "math", "dataclasses", "enum", "typing", "collections", "numbers"}
+HEAVY_IN_CORE = {"torch", "math", "dataclasses", "enum", "typing", "collections", "numbers", "difflib"}
 SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if not path.name.endswith("_test.py"))
 
 

@@ -13,7 +13,7 @@ from radial.agents.doors import AsFloat, Frames, RunningScale
 from radial.agents.networks import ACTIVATIONS
 from radial.agents.normalizer import TINY, Moments
 from radial.agents.q_agent import FRAME, QAgent
-from radial.agents.registry import AnyAgent, Loaded
+from radial.agents.registry import AnyAgent, Loaded, no_agent
 from radial.agents.wrapped import Wrapped, WrappedCategorical, WrappedGaussian, WrappedQ
 from radial.core.data import BadInput
 
@@ -26,8 +26,10 @@ def own(agent: Loaded, field: str) -> AnyAgent:
 
     field  what the caller calls it, for the message where no type of ours can hold it
     """
-    if not isinstance(agent, Wrapped):
+    if isinstance(agent, AnyAgent):
         return agent
+    if not isinstance(agent, Wrapped):
+        raise no_agent(field, agent)
     with torch.no_grad():
         adopted = _q(agent, field) if isinstance(agent, WrappedQ) else _policy(agent, field)
     adopted.card = agent.card

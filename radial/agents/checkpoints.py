@@ -24,6 +24,7 @@ from radial.agents.networks import ACTIVATIONS
 from radial.agents.raw_agent import RawAgent
 from radial.agents.registry import AGENTS, AnyAgent, Loaded
 from radial.agents.weights import blank_agent, fill, read_tensors, strict_json
+from radial.agents.wrapped import Wrapped
 from radial.core.data import BadInput, Continuous, EnvSpec
 
 FORMAT = 1
@@ -51,7 +52,7 @@ def save(
     results  replaces the card's own
     dtype    of the weights, float32 or float16; the normaliser is always float64
     """
-    agent = own(agent, "agent")
+    agent = own(agent, "agent") if isinstance(agent, Wrapped) else agent
     if type(agent) not in AGENTS.values():
         raise BadInput(f"agent must be one of {', '.join(cls.__name__ for cls in AGENTS.values())}, got {type(agent)}")
     if dtype not in (torch.float32, torch.float16):

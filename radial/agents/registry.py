@@ -3,6 +3,8 @@
 How an agent of others becomes one of these is in `adopted`.
 """
 
+from torch import nn
+
 from radial.agents.actor_critic import ActorCritic
 from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.agents.impala_agent import ImpalaAgent
@@ -21,6 +23,13 @@ AGENTS: dict[
     "impala": ImpalaAgent,
 }
 Loaded = AnyAgent | Wrapped  # what a path may lead to: an agent of ours, or one of others
+
+
+def no_agent(field: str, given: object) -> BadInput:
+    """What to raise where something else than an agent is given."""
+    hint = "; rr.wrap makes an agent of a network" if isinstance(given, nn.Module) else ""
+    what = type(given).__name__ if isinstance(given, nn.Module) else repr(given)[:60]
+    return BadInput(f"{field} must be an agent, its path or its name in the zoo, got {what}{hint}")
 
 
 def check_fit(init: AnyAgent, agent: AnyAgent) -> None:

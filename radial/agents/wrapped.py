@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from radial.agents.agents import SoftmaxPolicy
 from radial.agents.card import Card
 from radial.agents.doors import AsFloat
+from radial.core.checks import check_whole, is_finite, is_sizes
 from radial.core.data import BadInput, Continuous, Discrete
 
 Kind = Literal["q", "categorical", "gaussian"]
@@ -130,11 +131,13 @@ def wrap(
     critic       (B, *obs) → (B, 1), if there is one: some attacks ask it
     valid_range  what an observation can be at all after `prepare`, such as (0, 1) for pictures
     """
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise BadInput(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
-    if not isinstance(module, nn.Module):
-        raise BadInput(f"module must be a torch.nn.Module, got {type(module).__name__}")
-    count = _outputs(module) if actions is None else actions
+    for name, given in (("module", module), ("critic", critic)):
+        if not isinstance(given, nn.Module) and not (name == "critic" and given is None):
+            raise BadInput(f"{name} must be a torch.nn.Module, got {type(given).__name__}")
+    _check(prepare, observation_shape, valid_range)
+    count = _outputs(module) if actions is None else check_whole("actions", actions, 1)
     agent = KINDS[kind](module, prepare, observation_shape=observation_shape, critic=critic, valid_range=valid_range)
     if isinstance(agent, WrappedGaussian):
         agent.actions, agent.log_std = Continuous(count), log_std
@@ -144,6 +147,18 @@ def wrap(
         agent.value = agent._largest
     agent.clips_actions = clips_actions
     return agent
+
+
+def _check(prepare: object, observation_shape: object, valid_range: object) -> None:
+    """Refuse what is no function, no shape, no range."""
+    if prepare is not None and not callable(prepare):
+        raise BadInput(f"prepare must be a function from observations to what the network takes, got {prepare!r}")
+    if observation_shape is not None and not (isinstance(observation_shape, tuple) and is_sizes(observation_shape)):
+        raise BadInput(f"observation_shape must be a tuple of sizes ≥ 1 such as (4,), got {observation_shape!r}")
+    if valid_range is not None:
+        ends = list(valid_range) if isinstance(valid_range, tuple | list) else []
+        if len(ends) != 2 or not all(is_finite(end) for end in ends) or ends[0] >= ends[1]:
+            raise BadInput(f"valid_range must be two finite numbers, the smaller one first, got {valid_range!r}")
 
 
 def _outputs(module: nn.Module) -> int:

@@ -1,5 +1,7 @@
 """Any network as an agent: it acts, is attacked and certified like our own."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
@@ -40,6 +42,25 @@ def test_means() -> None:
     assert MAD().perturb(agent, Ball(x, 0.1), rng).shape == (4, 3)
     with pytest.raises(BadInput, match="stochastic must be False"):
         wrap(mlp([3, 8, 2]), "gaussian").act(x, rng)
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"kind": ["q"]}, r"kind must be one of q, categorical, gaussian, got \['q'\]"),
+        ({"prepare": 3}, "prepare must be a function .* got 3"),
+        ({"actions": 0}, "actions must be a whole number ≥ 1, got 0"),
+        ({"actions": "2"}, "actions must be a whole number ≥ 1, got '2'"),
+        ({"critic": 3}, r"critic must be a torch.nn.Module, got int"),
+        ({"observation_shape": 4}, r"observation_shape must be a tuple of sizes ≥ 1 such as \(4,\), got 4"),
+        ({"valid_range": (1, 0)}, r"valid_range must be two finite numbers, the smaller one first, got \(1, 0\)"),
+        ({"valid_range": (0, "1")}, "valid_range must be two finite numbers"),
+        ({"valid_range": 1}, "valid_range must be two finite numbers"),
+    ],
+)
+def test_arguments_that_make_no_sense(change: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        wrap(nn.Linear(2, 2), **({"kind": "q"} | change))
 
 
 def test_bad_input() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from radial.core.checks import is_finite
 from radial.core.data import BadInput
 
 WINDOW = 20  # episodes that say how the agent does now
@@ -35,7 +36,7 @@ class Ramp:
     """
 
     def __init__(self, tolerance: float, first_step: int, last_step: int | None = None) -> None:
-        if not 0 < tolerance < math.inf:
+        if not (is_finite(tolerance) and tolerance > 0):
             raise BadInput(f"tolerance must be finite and > 0, got {tolerance!r}")
         self.tolerance, self.first_step, self.last_step = tolerance, first_step, last_step
         self.time, self.since, self.pace = 0.0, 0, 1.0  # what the clock showed at env step `since`, and its speed

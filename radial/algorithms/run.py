@@ -63,6 +63,19 @@ def check_free(folder: Path) -> None:
         raise BadInput(f"{folder} already holds a run; use --resume to go on or another --out")
 
 
+def check_place(folder: Path, resume: bool) -> None:
+    """Refuse, before long work, a folder that no run can be in, or with `resume` one without a run; writes nothing."""
+    there = next(each for each in (folder, *folder.absolute().parents) if each.exists())
+    if not there.is_dir():
+        raise BadInput(f"{folder} cannot be a run's folder: {there} is a file")
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise BadInput(f"{folder} cannot be a run's folder: {there} cannot be written to")
+    if resume and not is_run(folder):
+        raise BadInput(f"{folder} holds no run to resume; leave out --resume to begin one")
+    if not resume:
+        check_free(folder)
+
+
 class Run:
     """A folder readable without us: config.json, metrics.jsonl, TensorBoard events in tb/, checkpoints/.
 

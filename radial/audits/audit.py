@@ -14,6 +14,7 @@ from torch import nn
 
 from radial.attacks import ATTACKS
 from radial.audits import visited as states
+from radial.audits.asked import attacks_of, chosen, radii_of, texts_of
 from radial.audits.clock import Clock, OutOfTime, Until
 from radial.audits.require import requirement
 from radial.audits.result import AuditResult, Level, Played
@@ -32,14 +33,14 @@ from radial.audits.worst import (
     reward_is_bounded,
     worst_case,
 )
-from radial.core.checks import check_whole
+from radial.core.checks import check_whole, is_finite
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
 from radial.core.words import spell_radius
 from radial.envs.make import make_env
 from radial.evaluation import statistics
 from radial.evaluation.audit import Prover
 from radial.evaluation.certificates import gwc
-from radial.evaluation.episodes import Fittable, check_radius, check_spaces, evaluate, streams
+from radial.evaluation.episodes import Fittable, check_spaces, evaluate, streams
 
 Say = Callable[[str], None]
 STATES = 20_000  # visited states that are bounded; of pictures
@@ -59,36 +60,35 @@ def audit(
     seed: int = 0,
     p: float = math.inf,
     bound: str | None = None,
-    attacks: Sequence[str] | None = None,
-    require: Sequence[str] = (),
+    attacks: str | Sequence[str] | None = None,
+    require: str | Sequence[str] = (),
     trace: bool = True,
     name: str | None = None,
     progress: Say | None = None,
 ) -> AuditResult:
     """How robust is this agent? Its return undisturbed, under every attack, and what is proven, at each radius.
 
-    agent    an agent, or the path of one: ours, the papers', Stable-Baselines3's or CleanRL's
+    agent    an agent, the path of one (ours, the papers', Stable-Baselines3's or CleanRL's), or its name in the zoo
     env      an id or a spec; default: what the agent's card or the name of its file says
     radius   one or several, in network units; default: a ladder that suits the kind of observation
     budget   minutes; None: as long as it takes. What there was no time for is listed in `cuts`
     bound    ibp, crown-ibp, crown or best; default: crown, and crown-ibp for convolutional networks
-    attacks  names in `ATTACKS`; default: all that apply
+    attacks  names in `ATTACKS`; [] or "none": no attack; default: all that apply
     require  texts such as "return@0.05>=400"; their radii are added to those that are tried
     """
     episodes = check_whole("episodes", episodes, 1)
     seed = check_whole("seed", seed, 0)
-    if budget is not None and not (isinstance(budget, int | float) and 0 < budget < math.inf):
+    if budget is not None and not (is_finite(budget) and budget > 0):
         raise BadInput(f"budget must be a number of minutes > 0 or None, got {budget!r}")
-    wanted = [requirement(text) for text in require]
+    wanted = [requirement(text) for text in texts_of("require", require)]
+    asked = attacks_of(attacks)
     who = subject(agent, env, name)
-    given = ladder(who.agent) if radius is None else [radius] if isinstance(radius, int | float) else list(radius)
-    radii = sorted({float(each) for each in given} | {each.radius for each in wanted if each.radius is not None})
-    for each in radii:
-        check_radius(each, p)
+    more = [each.radius for each in wanted if each.radius is not None]
+    radii = radii_of(ladder(who.agent) if radius is None else radius, p, more)
     clock = Clock(None if budget is None else 60 * budget)
     prover = Prover.of(bound or default_bound(who.agent))
     work = _Audit(who, radii, episodes, seed, p, prover, clock, progress or (lambda text: None))
-    return work.run(attacks, trace)
+    return work.run(asked, trace)
 
 
 def default_bound(agent: Any) -> str:
@@ -111,12 +111,14 @@ class _Audit:
     fitted: dict[str, Any] = field(default_factory=dict)
     proven: dict[float, WorstCase] = field(default_factory=dict)
 
-    def run(self, chosen: Sequence[str] | None, trace: bool) -> AuditResult:
+    def run(self, asked: Sequence[str] | None, trace: bool) -> AuditResult:
         agent = self.who.agent
         with_engine = self._world()
         try:
             check_spaces(agent, with_engine)
             shape, engine, self.actions = with_engine.observation_shape, with_engine.engine, with_engine.actions
+            names, left_out = applicable(agent, shape)
+            names = chosen(names, left_out, asked)
             played, self.visited = states.visit(agent, with_engine, self.episodes)
         except OutOfTime:
             raise BadInput("budget is too small: it ended before the undisturbed episodes did") from None
@@ -127,25 +129,14 @@ class _Audit:
             self.clock.reserve(RESERVE * self.clock.spent)
         nominal = Played("none", 0.0, "none", played.returns, played.lengths)
         self.say(f"undisturbed: {nominal.mean:.1f}")
-        names, left_out = applicable(agent, shape)
-        names = self._chosen(names, left_out, chosen)
         self.result = AuditResult(self._facts(shape, engine), nominal, [Level(radius) for radius in self.radii])
         self.result.left_out, self.result.notes = left_out, list(self.who.notes)
         units = units_of(agent, shape)
         for level in self.result.levels:
             level.env_units = None if units is None else _env_units(units, level.radius)
         self._tasks(names)
-        self._finish(trace)
+        self._finish(trace, attacked=bool(names))
         return self.result
-
-    def _chosen(self, names: list[str], left_out: dict[str, str], chosen: Sequence[str] | None) -> list[str]:
-        if chosen is None:
-            return names
-        for name in chosen:
-            if name in left_out or name not in ATTACKS:
-                why = left_out.get(name, f"known are {', '.join(name for name in ATTACKS if name != 'none')}")
-                raise BadInput(f"attack {name!r} cannot be run: {why}")
-        return [name for name in (*names, *ATTACKS) if name in chosen and name != "none"]
 
     def _tasks(self, names: list[str]) -> None:
         """In the order in which they matter; each as far as there is time."""
@@ -273,7 +264,8 @@ class _Audit:
             if found is not None:
                 self.proven[level.radius] = found
                 word = "exact" if found.exact else "so far"
-                self.say(f"proven at ε = {spell_radius(level.radius)}: no return below {found.lower:.1f}, {word}")
+                whose = f"mean return from {len(found.starts)} first states"
+                self.say(f"proven at ε = {spell_radius(level.radius)}: {whose} ≥ {found.lower:.1f}, {word}")
 
     def _boxes(self, level: Level) -> None:
         seen = self._sample()
@@ -305,7 +297,7 @@ class _Audit:
 
     # --------------------------------------------------------------------------------------------------------- the end
 
-    def _finish(self, trace: bool) -> None:
+    def _finish(self, trace: bool, attacked: bool) -> None:
         result = self.result
         proven = lifted([self.proven.get(level.radius) for level in result.levels])
         for level, found in zip(result.levels, proven, strict=True):
@@ -313,7 +305,7 @@ class _Audit:
             level.bracket = bracket(level, found)
             warning = masking({name: played.returns for name, played in level.attacks.items()}, level.radius)
             result.warnings += [] if warning is None else [warning]
-        result.verdict = headline(result)
+        result.verdict = headline(result, attacked)
         result.cuts = self.clock.cuts
         if trace:
             result.trace = self._trace()

@@ -1,6 +1,7 @@
 """Audits of agents whose robustness can be worked out by hand: one linear layer, CartPole cut to twenty steps."""
 
 import math
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -9,6 +10,8 @@ import pytest
 import torch
 from torch import nn
 
+from radial.agents.agents import CategoricalAgent
+from radial.agents.checkpoints import save
 from radial.agents.doors import Frames, RunningScale
 from radial.agents.wrapped import wrap
 from radial.audits.audit import audit
@@ -127,7 +130,34 @@ def test_the_recorded_episode(result: AuditResult) -> None:
 def test_the_verdict_is_words(result: AuditResult) -> None:
     assert result.verdict.startswith("Undisturbed it scores 20.0 ± 0.0. It is not robust: at ε = 0.4 the attack pgd")
     assert "No attack tried costs it more than a tenth up to ε = 0.01." in result.verdict
-    assert "no adversary can bring it below" in result.verdict
+    assert "no adversary can bring its mean return from these 3 first states below" in result.verdict
+
+
+@pytest.mark.parametrize("attacks", [[], ["none"], "none"])
+def test_without_an_attack_there_are_still_proofs(attacks: Any) -> None:
+    found = audit(balancer(), CARTPOLE, np.float32(0.01), episodes=1, budget=None, attacks=attacks)
+    assert found.levels[0].attacks == {}
+    assert found.levels[0].radius == pytest.approx(0.01)
+    assert "No attack was asked for." in found.verdict
+    assert "roven: at ε = 0.01 no adversary can bring" in found.verdict
+
+
+def test_single_texts_are_lists_of_one() -> None:
+    settings: dict[str, Any] = {"episodes": 1, "budget": None, "trace": False}
+    found = audit(balancer(), CARTPOLE, 0.1, attacks="random", require="return@0.2>=1", **settings)
+    assert [level.radius for level in found.levels] == [0.1, 0.2]
+    assert list(found.levels[0].attacks) == ["random"]
+
+
+def test_agents_of_the_zoo_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RADIAL_ZOO", str(tmp_path))
+    agent = CategoricalAgent((4,), 2, (8,))
+    agent.initialize(torch.Generator().manual_seed(0))
+    save(agent, tmp_path / "known")
+    found = audit("known", CARTPOLE, 0.1, episodes=1, budget=None, attacks="random", trace=False)
+    assert found.facts["agent"] == "known"
+    with pytest.raises(BadInput, match=r"no agent 'knwon'.*did you mean 'known'\?"):
+        audit("knwon", CARTPOLE, 0.1)
 
 
 def test_a_budget_is_honoured_and_cuts_are_listed() -> None:
@@ -169,7 +199,15 @@ def test_in_a_test_suite() -> None:
         ({"episodes": 0}, "episodes must be a whole number ≥ 1"),
         ({"budget": -1}, "budget must be a number of minutes > 0"),
         ({"radius": -0.1}, "radius must be a finite number ≥ 0"),
-        ({"attacks": ["pdg"]}, "attack 'pdg' cannot be run: known are random"),
+        ({"radius": []}, "radius must name at least one"),
+        ({"radius": "0.05"}, "radius must be a finite number ≥ 0 or a list of such, got '0.05'"),
+        ({"radius": ["0.05"]}, "radius must be a finite number ≥ 0, got '0.05'"),
+        ({"radius": True}, "radius must be a finite number ≥ 0, got True"),
+        ({"radius": object}, "radius must be a finite number ≥ 0 or a list of such"),
+        ({"budget": True}, "budget must be a number of minutes > 0"),
+        ({"attacks": ["pdg"]}, r"attack 'pdg' cannot be run: known are random.*; did you mean 'pgd'\?"),
+        ({"attacks": 3}, "attacks must be a list of texts, got 3"),
+        ({"require": 3}, "require must be a list of texts, got 3"),
         ({"attacks": ["critic"]}, "attack 'critic' cannot be run: the agent has no value function"),
         ({"env": None}, "the agent does not say where it acts: give env"),
         ({"env": PENDULUM}, "agent must fit the env"),
@@ -180,6 +218,26 @@ def test_in_a_test_suite() -> None:
 def test_bad_input(change: dict[str, Any], says: str) -> None:
     with pytest.raises(BadInput, match=says):
         audit(balancer(), **({"env": CARTPOLE, "radius": 0.1} | change))
+
+
+@pytest.mark.parametrize(
+    ("agent", "says"),
+    [
+        (None, "agent must be an agent, its path or its name in the zoo, got None"),
+        (3, "agent must be an agent, its path or its name in the zoo, got 3"),
+        (linear(WEIGHTS), "got Sequential; rr.wrap makes an agent of a network"),
+    ],
+)
+def test_what_is_no_agent(agent: Any, says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        audit(agent, CARTPOLE, 0.1)
+
+
+def test_attacks_are_looked_up_before_anything_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("radial.audits.visited.visit", lambda *_: pytest.fail("an episode is played"))
+    for name in ("pdg", "critic"):
+        with pytest.raises(BadInput, match=f"attack '{name}' cannot be run"):
+            audit(balancer(), CARTPOLE, 0.1, attacks=["random", name])
 
 
 class Blinking(gymnasium.Env[Any, Any]):

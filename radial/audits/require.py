@@ -14,6 +14,7 @@ from radial.core.data import BadInput
 COMPARE: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge, "<=": operator.le, ">": operator.gt, "<": operator.lt,
 }  # fmt: skip
+SPELLED = {"≥": ">=", "≤": "<="}
 
 
 def _of_bracket(level: Level) -> float | None:
@@ -59,10 +60,10 @@ class Requirement:
 
 
 def requirement(text: str) -> Requirement:
-    """Read `METRIC@RADIUS>=NUMBER`; radii may be written 3/255."""
-    number = r"[-+]?\d+\.?\d*(?:e[-+]?\d+)?"
+    """Read `METRIC@RADIUS>=NUMBER`; radii may be written 3/255, signs ≥ and ≤."""
+    number = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?"
     found = re.fullmatch(
-        rf"\s*(\w+)\s*(?:@\s*({number})(?:/(\d+))?)?\s*(>=|<=|>|<)\s*({number})\s*", text, re.IGNORECASE
+        rf"\s*(\w+)\s*(?:@\s*({number})(?:/(\d+))?)?\s*(>=|<=|≥|≤|>|<)\s*({number})\s*", text, re.IGNORECASE
     )
     known = f"{', '.join(f'{name}@RADIUS' for name in AT_RADIUS)}, {', '.join(OVERALL)}"
     if found is None:
@@ -75,4 +76,4 @@ def requirement(text: str) -> Requirement:
     at = None if radius is None else float(radius) / int(divisor or 1)
     if at is not None and at < 0:
         raise BadInput(f"a requirement's radius must be ≥ 0, got {text!r}")
-    return Requirement(text.strip(), name, at, sign, float(limit))
+    return Requirement(text.strip(), name, at, SPELLED.get(sign, sign), float(limit))

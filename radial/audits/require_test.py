@@ -16,7 +16,11 @@ def result() -> AuditResult:
     return AuditResult({}, Played("none", 0.0, "none", (500.0,), (500,)), [level, other])
 
 
-@pytest.mark.parametrize("text", ["return@3/255>=400", "acr@3/255 > 0.8", "lower@3/255<=40", "nominal>=500"])
+KEPT = ("return@3/255>=400", "acr@3/255 > 0.8", "lower@3/255<=40", "nominal>=500", "acr@3/255>.8", "acr@3/255≥.9",
+        "nominal ≤ 5e2")  # fmt: skip
+
+
+@pytest.mark.parametrize("text", KEPT)
 def test_kept(text: str) -> None:
     assert requirement(text).broken(result()) is None
 
@@ -35,7 +39,12 @@ def test_broken(text: str, says: str) -> None:
     assert requirement(text).broken(result()) == says
 
 
-NONSENSE = ("", "return", "return@0.1", "return@x>=1", "reward@0.1>=1", "nominal@0.1>=1", "acr@1/0>=1", "return@0.1==3",
+def test_numbers_may_begin_with_a_dot() -> None:
+    assert (requirement("return@.05>=400").radius, requirement("return@.05≥.5").limit) == (0.05, 0.5)
+
+
+NONSENSE = ("", "return@.>=1", "return@0.1=>1",
+            "return", "return@0.1", "return@x>=1", "reward@0.1>=1", "nominal@0.1>=1", "acr@1/0>=1", "return@0.1==3",
             "return@0.1>=__import__('os')")  # fmt: skip
 
 

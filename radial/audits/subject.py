@@ -10,9 +10,13 @@ from typing import Any
 from radial.agents.card import described
 from radial.agents.checkpoints import load
 from radial.agents.doors import Frames
+from radial.agents.registry import no_agent
+from radial.agents.zoo import resolve
 from radial.core.data import BadInput, EnvSpec
-from radial.envs.make import spec_for, spec_named, stacked
+from radial.envs.make import example_for, spec_for, spec_named, stacked
 from radial.evaluation.episodes import name_of, spec_of
+
+PARTS = ("network", "actions", "prepare", "scores", "act")  # of an agent
 
 
 @dataclass(frozen=True)
@@ -30,18 +34,21 @@ def subject(agent: Any, env: EnvSpec | str | None, name: str | None = None) -> S
     """Load what must be loaded, and find out where it acts."""
     notes: list[str] = []
     with _noted(notes):
-        loaded: Any = load(agent) if isinstance(agent, str | Path) else agent
+        path = resolve(str(agent)) if isinstance(agent, str | Path) else None
+        loaded: Any = agent if path is None else load(path)
+        if not all(hasattr(loaded, part) for part in PARTS):
+            raise no_agent("agent", loaded)
         spec = spec_for(env) if isinstance(env, str) else env or getattr(getattr(loaded, "card", None), "env", None)
-        if spec is None and isinstance(agent, str | Path):
-            spec = spec_named(Path(agent))
+        if spec is None and path is not None:
+            spec = spec_named(path)
             if spec is not None:
                 notes.append(f"the env is taken from the name of the file: {spec.id}")
-    if spec is None:
-        raise BadInput(
-            f"{agent if isinstance(agent, str | Path) else 'the agent'} does not say where it acts: give env"
-        )
     door = getattr(loaded, "door", None)
     shape = (door.channels,) if isinstance(door, Frames) else getattr(loaded, "observation_shape", None)
+    if spec is None:
+        who = "the agent" if path is None else path
+        near = "Pong" if isinstance(door, Frames) else example_for(shape)
+        raise BadInput(f"{who} does not say where it acts: give env, such as {near}")
     spec = stacked(spec_of(spec), shape or ())
     card = getattr(loaded, "card", None)
     notes += card.recipe.get("notes", []) if card is not None else []

@@ -1,21 +1,28 @@
 """The headline of an audit, in plain words. Only numbers that are in the result are spoken of."""
 
-from radial.audits.result import AuditResult, Level
+import math
+
+from radial.audits.result import AuditResult
 from radial.core.words import spell_radius
 from radial.evaluation.statistics import sem
 
 KEEPS = 0.9  # of the undisturbed return: what is called standing firm
+USEFUL = 0.5  # of it: what is worth proving
 
 
-def headline(result: AuditResult) -> str:
-    """Two or three sentences: up to where it stands firm, where it breaks, what is proven."""
+def headline(result: AuditResult, attacked: bool = True) -> str:
+    """Two or three sentences: up to where it stands firm, where it breaks, what is proven.
+
+    attacked  False: the caller asked for no attack
+    """
     nominal = result.nominal.mean
     said = [f"Undisturbed it scores {nominal:.1f} ± {sem(result.nominal.returns):.1f}."]
     tried = [level for level in result.levels if level.worst is not None]
     if not tried:
-        return " ".join([*said, "There was no time for an attack."])
-    firm = [level for level in tried if _kept(level, nominal)]
-    broken = [level for level in tried if not _kept(level, nominal)]
+        why = "There was no time for an attack." if attacked else "No attack was asked for."
+        return " ".join([*said, why, _proven(result)])
+    firm = [level for level in tried if _keeps(level.worst.mean if level.worst else None, nominal, KEEPS)]
+    broken = [level for level in tried if level not in firm]
     if broken:
         first = min(broken, key=lambda level: level.radius)
         worst = first.worst
@@ -29,24 +36,33 @@ def headline(result: AuditResult) -> str:
     return " ".join([*said, _proven(result)])
 
 
-def _kept(level: Level, nominal: float) -> bool:
-    worst = level.worst
-    return worst is not None and nominal - worst.mean <= (1 - KEEPS) * abs(nominal)
+def _keeps(value: float | None, nominal: float, share: float) -> bool:
+    return value is not None and nominal - value <= (1 - share) * abs(nominal)
 
 
 def _proven(result: AuditResult) -> str:
-    """What holds against every adversary, not only those that were tried."""
+    """What holds against every adversary, not only those that were tried.
+
+    Of several radii the largest at which half of the return is proven; if there is none, the best that there is.
+    """
     certified = [
-        level for level in result.levels
+        (level.radius, level.bracket.lower, level.bracket.starts) for level in result.levels
         if level.bracket is not None and level.bracket.kind == "certified" and level.bracket.lower is not None
     ]  # fmt: skip
+    useful = [one for one in certified if _keeps(one[1], result.nominal.mean, USEFUL)]
     if certified:
-        best = max(certified, key=lambda level: (level.bracket.lower or 0.0, level.radius))  # type: ignore[union-attr]
-        assert best.bracket is not None
-        return f"Proven: at ε = {spell_radius(best.radius)} no adversary can bring it below {best.bracket.lower:.1f}."
+        radius, lower, starts = max(useful) if useful else max(certified, key=lambda one: one[1])
+        what = "Proven" if useful else "Little is proven"
+        whose = f"mean return from these {starts} first states" if starts > 1 else "return from this one first state"
+        return f"{what}: at ε = {spell_radius(radius)} no adversary can bring its {whose} below {_down(lower)}."
     if result.certified_radius is not None:
         mean = result.certified_radius["mean"]
         if mean == 0:
             return "Not one action of the states it visited is proven, at any ε."
-        return f"Proven for its mean state: the action holds up to ε = {mean:.2g}. Its return is not proven."
+        return f"In the mean over visited states its action is proven up to ε = {mean:.2g}. Its return is not proven."
     return "Nothing about its return is proven."
+
+
+def _down(value: float) -> str:
+    """One digit behind the point, never more than the value."""
+    return f"{math.floor(10 * value + 1e-6) / 10:.1f}"

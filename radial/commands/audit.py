@@ -10,18 +10,19 @@ from typing import Any
 import tyro
 from rich.table import Table
 
+from radial.commands.parsing import flat
 from radial.commands.terminal import print_json, print_table, say, warnings_said
 
 
 def audit(
     agent: tyro.conf.Positional[str],
     env: str | None = None,
-    radius: tuple[str, ...] = (),
+    radius: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = (),
     episodes: int = 20,
     budget: float = 10.0,
     seed: int = 0,
     bound: str | None = None,
-    attacks: tuple[str, ...] = (),
+    attacks: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = (),
     out: Path | None = None,
     require: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
     json: bool = False,
@@ -31,31 +32,32 @@ def audit(
     Args:
         agent: a Stable-Baselines3 .zip, a .cleanrl_model, a .model of the papers, a run's folder, or a name in the zoo.
         env: an environment's id; default: what the agent's card or the name of its file says.
-        radius: ε in network units, one or several, such as 0.05 or 3/255; default: a ladder that suits.
+        radius: ε in network units, one or several, such as 0.05 or 3/255, repeatable; default: a ladder that suits.
         episodes: per attack and radius; all of them start alike.
         budget: minutes; what there was no time for is listed.
         seed: of everything random.
         bound: ibp, crown-ibp, crown or best; default: crown, and crown-ibp for convolutional networks.
-        attacks: only these; default: all that apply.
+        attacks: only these, repeatable; none: no attack; default: all that apply.
         out: folder for audit.html and audit.json; default: out/audit-NAME.
         require: such as "return@0.05>=400" or "acr@0.01>=0.9", repeatable; exit code 1 and a line for each broken one.
         json: print one JSON object instead of a table.
     """
+    from radial.agents.zoo import resolve
     from radial.audits.audit import audit as run
     from radial.audits.require import requirement
     from radial.bench.measure import keep_freed_memory
     from radial.recipes.recipe import parse_radius
-    from radial.recipes.zoo import resolve
-    from radial.reports.page import write_page
+    from radial.reports.page import check_folder, write_page
 
     wanted = [requirement(text) for text in require]
     path = resolve(agent)
     keep_freed_memory()
     folder = out or Path("out") / f"audit-{path.stem or path.name}"
+    check_folder(folder, "--out")
     with warnings_said():
         result = run(
-            str(path), env, [parse_radius(text) for text in radius] or None, episodes=episodes, budget=budget,
-            seed=seed, bound=bound, attacks=attacks or None, require=require, name=agent, progress=say,
+            str(path), env, [parse_radius(text) for text in flat(radius)] or None, episodes=episodes, budget=budget,
+            seed=seed, bound=bound, attacks=flat(attacks) or None, require=require, name=agent, progress=say,
         )  # fmt: skip
     facts = result.to_json(trace=True)
     page = write_page([facts], folder)

@@ -45,8 +45,10 @@ def certify(
         p: of the norm: 1, 2 or inf.
         json: print one JSON object instead of a table.
     """
+    from radial.core.words import nearest
+    from radial.envs.make import example_for
     from radial.recipes.loading import load
-    from radial.recipes.recipe import nearest, parse_radius
+    from radial.recipes.recipe import parse_radius
 
     if metric is None:
         raise BadInput("a certificate needs a --metric: gwc, acr or awc")
@@ -57,7 +59,8 @@ def certify(
     loaded: Any = load(agent, env)
     where = loaded.card.env
     if where is None:
-        raise BadInput(f"{agent} does not say where it acts: give --env, such as --env CartPole-v1")
+        near = example_for(loaded.observation_shape)
+        raise BadInput(f"{agent} does not say where it acts: give --env, such as --env {near}")
     count = episodes if episodes is not None else 1 if metric == "awc" else 20
     with progress(*((count * budget, "states") if metric == "awc" else (count, "episodes"))) as show, warnings_said():
         found = _measure(metric, budget)(

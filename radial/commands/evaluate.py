@@ -44,10 +44,13 @@ def evaluate(
     from radial.attacks import ATTACKS
     from radial.attacks.gradient import MAD
     from radial.audits.evaluated import traced
+    from radial.core.words import nearest
+    from radial.envs.make import example_for
     from radial.evaluation.episodes import Fittable, spec_of, streams
     from radial.evaluation.episodes import evaluate as play
     from radial.recipes.loading import load
-    from radial.recipes.recipe import nearest, parse_radius
+    from radial.recipes.recipe import parse_radius
+    from radial.reports.page import check_folder, write_page
 
     if attack not in ATTACKS:
         raise BadInput(f"attack must be one of {', '.join(ATTACKS)}, got {attack!r}{nearest(attack, ATTACKS)}")
@@ -55,11 +58,14 @@ def evaluate(
         raise BadInput(f"--attack {attack} needs a --radius, such as 0.075 or 3/255")
     if trace is not None and (attack == "none" or stochastic):
         raise BadInput("--trace shows an attack on the best action: give --attack, and not --stochastic")
+    if trace is not None:
+        check_folder(trace, "--trace")
     epsilon = parse_radius(radius or "0")
     loaded = load(agent, env)
     where = loaded.card.env
     if where is None:
-        raise BadInput(f"{agent} does not say where it acts: give --env, such as --env Hopper-v4")
+        near = example_for(loaded.observation_shape)
+        raise BadInput(f"{agent} does not say where it acts: give --env, such as --env {near}")
     chosen: Any = MAD(stochastic=True) if attack == "mad" and stochastic else ATTACKS[attack]()
     with progress(episodes, "episodes") as show, warnings_said():
         if trace is not None and isinstance(chosen, Fittable):
@@ -70,7 +76,8 @@ def evaluate(
         )  # fmt: skip
         if trace is not None:
             nominal = play(loaded, where, None, 0.0, episodes, seed, num_envs=num_envs, name=agent)
-            _write_trace(trace, traced(loaded, spec_of(where), nominal, result, attack, chosen))
+            shown = traced(loaded, spec_of(where), nominal, result, attack, chosen)
+            say(f"page: {write_page([shown.to_json(trace=True)], trace)}")
     facts = result.to_json() | {"attack": attack, "attack_settings": result.attack}
     if json:
         print_json(facts)
@@ -87,9 +94,3 @@ def evaluate(
     ):
         table.add_row(name, value)
     print_table(table)
-
-
-def _write_trace(folder: Path, result: Any) -> None:
-    from radial.reports.page import write_page
-
-    say(f"page: {write_page([result.to_json(trace=True)], folder)}")

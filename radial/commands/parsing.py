@@ -17,6 +17,7 @@ from radial.core.data import BadInput
 
 FRAME = "│╭╮╰╯"  # the box that tyro draws around its errors
 RULE = "─"
+HUNGRY = ("--radius", "--attacks")  # take all that follows, an agent included
 DETAIL = "Got errors:"  # begins a list of every type that was tried
 
 
@@ -42,8 +43,16 @@ def parse(app: SubcommandApp, arguments: Sequence[str] | None, description: str)
         if end.code != 2:
             sys.stderr.write(said.getvalue())
             raise
-        raise BadInput(one_line(said.getvalue())) from None
+        given = sys.argv[1:] if arguments is None else arguments
+        eater = next((each for each in given if each in HUNGRY), None) if "(required)" in said.getvalue() else None
+        hint = "" if eater is None else f"; put the agent before {eater}"
+        raise BadInput(one_line(said.getvalue()) + hint) from None
     return command
+
+
+def flat(groups: Sequence[Sequence[str]]) -> list[str]:
+    """All values of an option that takes several and may be given several times."""
+    return [text for group in groups for text in group]
 
 
 def one_line(box: str) -> str:

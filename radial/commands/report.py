@@ -2,9 +2,11 @@
 
 import json as reader
 from pathlib import Path
+from typing import Any
 
 import tyro
 
+from radial.commands.parsing import flat
 from radial.commands.terminal import print_json, say, warnings_said
 from radial.core.data import BadInput
 
@@ -13,7 +15,7 @@ LARGEST = 64 << 20  # bytes of an audit.json
 
 def report(
     runs: tyro.conf.Positional[tuple[str, ...]],
-    radius: tuple[str, ...] = (),
+    radius: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = (),
     episodes: int = 10,
     budget: float = 5.0,
     seed: int = 0,
@@ -31,14 +33,16 @@ def report(
         out: folder of the page.
         json: print one JSON object instead of a line.
     """
+    from radial.agents.zoo import resolve
     from radial.audits.audit import audit
     from radial.recipes.recipe import parse_radius
-    from radial.recipes.zoo import resolve
-    from radial.reports.page import write_page
+    from radial.reports.page import check_folder, write_page
 
     if not runs:
-        raise BadInput("runs must name at least one run, agent or folder with an audit.json")
-    radii, found = [parse_radius(text) for text in radius] or None, []
+        hint = "; put them before --radius" if radius else ""
+        raise BadInput(f"runs must name at least one run, agent or folder with an audit.json{hint}")
+    check_folder(out, "--out")
+    radii, found = [parse_radius(text) for text in flat(radius)] or None, []
     for name in runs:
         ready = Path(name) / "audit.json"
         if ready.is_file():
@@ -57,13 +61,20 @@ def report(
         say(f"page: {page}")
 
 
-def _read(path: Path) -> dict[str, object]:
+def _read(path: Path) -> dict[str, Any]:
+    """An audit, of which a page can be made."""
+    from radial.reports.page import render
+
     if path.stat().st_size > LARGEST:
         raise BadInput(f"{path} has more than {LARGEST} bytes")
     try:
-        facts = reader.loads(path.read_text())
+        facts = reader.loads(path.read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
         raise BadInput(f"{path} is not readable JSON") from None
-    if not isinstance(facts, dict) or facts.get("format") != 1 or not isinstance(facts.get("levels"), list):
+    if not isinstance(facts, dict) or facts.get("format") != 1:
         raise BadInput(f"{path} is not an audit of this version")
+    try:
+        render([facts, facts])  # what cannot be shown is none
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
+        raise BadInput(f"{path} is not an audit of this version: {type(error).__name__} {error}"[:200]) from None
     return facts

@@ -61,6 +61,7 @@ def robustify(
     from radial.bench.measure import keep_freed_memory
     from radial.commands.reproduce import watch
     from radial.commands.train import check_number
+    from radial.envs.make import example_for
     from radial.recipes.loading import load
     from radial.recipes.recipe import parse_radius
     from radial.recipes.robustify import robustify as make_robust
@@ -71,7 +72,8 @@ def robustify(
     with warnings_said():
         loaded = own(load(agent, env), "agent")
     if loaded.card.env is None:
-        raise BadInput(f"{agent} does not say where it acts: give --env, such as --env Hopper-v4")
+        near = example_for(loaded.observation_shape)
+        raise BadInput(f"{agent} does not say where it acts: give --env, such as --env {near}")
     folder = Path("runs") / f"robust-{Path(agent).stem}-seed{seed}" if out is None else out
     torch.set_num_threads(threads or 1)
     keep_freed_memory()

@@ -81,11 +81,11 @@ def _train_one(
 ) -> None:  # fmt: skip
     import torch
 
+    from radial.agents.zoo import resolve
     from radial.bench.measure import keep_freed_memory
     from radial.commands.terminal import say, warnings_said
     from radial.recipes import training
     from radial.recipes.recipe import RECIPES
-    from radial.recipes.zoo import resolve
 
     config = _prepared(recipe, seed, steps, num_envs, device, init, settings)
     if not resume:
@@ -120,9 +120,9 @@ def _prepared(
 
     from radial.agents.adopted import own
     from radial.agents.checkpoints import load
+    from radial.agents.zoo import resolve
     from radial.recipes.recipe import recipe, with_settings, with_steps
     from radial.recipes.training import check
-    from radial.recipes.zoo import resolve
 
     config = recipe(name).config
     if steps is not None:

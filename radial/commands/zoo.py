@@ -11,7 +11,7 @@ def list_zoo(json: bool = False) -> None:
     Args:
         json: print a JSON object, with the results on each card.
     """
-    from radial.recipes.zoo import zoo_agents, zoo_folder
+    from radial.agents.zoo import zoo_agents, zoo_folder
 
     agents, broken = zoo_agents()
     for fault in broken:

@@ -31,21 +31,21 @@ def whole(config: object, *names: str, least: int = 1) -> None:
 def positive(config: object, *names: str) -> None:
     """Finite numbers > 0."""
     for name, value in _given(config, names):
-        if not (_finite(value) and value > 0):  # type: ignore[operator]
+        if not (is_finite(value) and value > 0):  # type: ignore[operator]
             raise BadInput(f"{name} must be finite and > 0, got {value!r}")
 
 
 def not_negative(config: object, *names: str) -> None:
     """Finite numbers ≥ 0."""
     for name, value in _given(config, names):
-        if not (_finite(value) and value >= 0):  # type: ignore[operator]
+        if not (is_finite(value) and value >= 0):  # type: ignore[operator]
             raise BadInput(f"{name} must be finite and ≥ 0, got {value!r}")
 
 
 def share(config: object, *names: str) -> None:
     """Numbers in [0, 1]."""
     for name, value in _given(config, names):
-        if not (_finite(value) and 0 <= value <= 1):  # type: ignore[operator]
+        if not (is_finite(value) and 0 <= value <= 1):  # type: ignore[operator]
             raise BadInput(f"{name} must lie in [0, 1], got {value!r}")
 
 
@@ -74,5 +74,6 @@ def _given(config: object, names: tuple[str, ...]) -> list[tuple[str, object]]:
     return [(name, value) for name in names if (value := getattr(config, name)) is not None or name not in absent]
 
 
-def _finite(value: object) -> bool:
+def is_finite(value: object) -> bool:
+    """Whether it is a finite real number, NumPy's included; True and False are none."""
     return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)

@@ -1,6 +1,8 @@
-"""How numbers are spelled for people. What they mean is not known here."""
+"""How numbers are spelled for people, and which name a misspelt one may be. What they mean is not known here."""
 
+import difflib
 import math
+from collections.abc import Collection
 
 
 def spell_radius(radius: float) -> str:
@@ -8,3 +10,9 @@ def spell_radius(radius: float) -> str:
     plain, pixels = f"{radius:g}", f"{round(radius * 255, 6):g}"
     steps = math.isclose(float(pixels), radius * 255, rel_tol=1e-9) and len(pixels) + 4 < len(plain)
     return f"{pixels}/255" if steps else plain
+
+
+def nearest(name: str, known: Collection[str]) -> str:
+    """Such as "; did you mean 'mad'?", or nothing."""
+    close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""

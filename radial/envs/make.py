@@ -101,14 +101,25 @@ def spec_for(id: str) -> EnvSpec:
 
 
 def spec_named(path: Path) -> EnvSpec | None:
-    """The spec of an env id in the name of a file or its folder, as the zoo of Stable-Baselines3 names them."""
+    """The spec of an env id in the name of a file or its folder, as the zoo of Stable-Baselines3 names them.
+
+    The papers' .pt files are named by their game in ProcGen, such as FruitBot_ppo.pt.
+    """
     for text in (path.stem, path.parent.name):
         for found in re.findall(r"[A-Za-z][A-Za-z0-9]*-v\d+", text):
             try:
                 return spec_for(found)
             except BadInput:
                 continue
-    return None
+    words = re.findall(r"[a-z]+", path.stem.lower()) if path.suffix == ".pt" else []
+    return next((EnvSpec("procgen", word) for word in words if word in procgen.GAMES), None)
+
+
+def example_for(observation_shape: tuple[int, ...] | None) -> str:
+    """An id that somebody with such an agent may want, for messages."""
+    if observation_shape is None or len(observation_shape) < 3:
+        return "CartPole-v1"
+    return "fruitbot" if tuple(observation_shape) == procgen.FRAME else "Pong"
 
 
 def stacked(spec: EnvSpec, observation_shape: tuple[int, ...]) -> EnvSpec:
@@ -192,6 +203,9 @@ def suite_of(spec: EnvSpec) -> Suite:
     suite = SUITES[spec.suite]
     # "module:Id" would make Gymnasium import a module that a file may name; only registered ids pass.
     if spec.id not in suite.ids():
+        game, _, split = str(spec.id).partition("-")
+        if spec.suite == "procgen" and game in procgen.GAMES and split in procgen.SPLITS:
+            raise BadInput(f"procgen has no environment {spec.id!r}; use {game!r} with the option split={split!r}")
         raise BadInput(f"{spec.suite} has no environment {spec.id!r}{_nearest(spec.id, suite.ids())}")
     for name, value in spec.options.items():
         _check_option(spec, suite, name, value)

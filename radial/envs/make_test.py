@@ -3,6 +3,7 @@
 import importlib.util
 import sys
 from dataclasses import fields
+from pathlib import Path
 
 import gymnasium
 import pytest
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, Step, VecEnv
 from radial.envs import make
-from radial.envs.make import SUITES, env_seeds, make_env, spec_for
+from radial.envs.make import SUITES, env_seeds, example_for, make_env, spec_for, spec_named
 
 N = 3
 
@@ -272,3 +273,19 @@ def test_seeds_are_what_they_always_were() -> None:
     seeds = env_seeds(1, 1000) + env_seeds(2, 1000)
     assert len(set(seeds)) == 2000
     assert 0 <= min(seeds) <= max(seeds) < 2**31
+
+
+def test_where_an_agent_acts_may_be_in_the_name_of_its_file() -> None:
+    assert spec_named(Path("FruitBot_ppo.pt")) == spec_named(Path("my-fruitbot.pt")) == EnvSpec("procgen", "fruitbot")
+    assert spec_named(Path("CartPole-v1.zip")) == EnvSpec("classic", "CartPole-v1")
+    for other in ("FruitBot_ppo.zip", "agent.pt", "maze/agent.pt"):
+        assert spec_named(Path(other)) is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "id"),
+    [((4,), "CartPole-v1"), (None, "CartPole-v1"), ((3, 64, 64), "fruitbot"), ((4, 84, 84), "Pong")],
+)
+def test_an_example_suits_the_agent(shape: tuple[int, ...] | None, id: str) -> None:
+    assert example_for(shape) == id
+    assert spec_for(id).id == id

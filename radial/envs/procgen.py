@@ -36,6 +36,7 @@ GAMES: dict[str, tuple[str, ...]] = {  # and the distributions of levels each ha
     "plunder": ("easy", "hard"),
     "starpilot": ("easy", "hard", "extreme"),
 }
+FRAME = (3, 64, 64)
 ALL = 2**31 - 1  # levels there are: 0 … ALL − 1
 PIP = "pip install 'radial-rl[procgen]'"
 QT = ("libQt5Core.so.5", "libQt5Gui.so.5")  # in this order: the second needs the first

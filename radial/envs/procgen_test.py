@@ -74,6 +74,8 @@ def test_levels_that_cannot_be_meant(options: dict[str, int | str], message: str
 
 
 def test_the_nearest_game_is_named() -> None:
+    with pytest.raises(BadInput, match="'fruitbot-test'; use 'fruitbot' with the option split='test'"):
+        make_env(EnvSpec("procgen", "fruitbot-test", {}), 1, 0)
     with pytest.raises(BadInput, match="procgen has no environment 'fruitbots'; did you mean 'fruitbot'"):
         make_env(spec("fruitbots"), 1, 0)
 

@@ -3,7 +3,6 @@
 How episodes are played is in `episodes`, what the bounds say about them in `certificates` and `worst_case`.
 """
 
-import difflib
 import warnings
 from dataclasses import dataclass
 
@@ -14,6 +13,7 @@ from radial.bounds.certify import certify_action
 from radial.bounds.methods import METHODS, BoundMethod, best_of, is_ours, method, name_of, sound
 from radial.core.ball import Ball
 from radial.core.data import Agent, BadInput, Discrete, Verdict
+from radial.core.words import nearest
 
 BEST = "best"  # the tightest of all of METHODS
 
@@ -38,9 +38,7 @@ class Prover:
         """By name (ibp, crown-ibp, crown, or best: the tightest of the three), or a method itself."""
         if isinstance(bound, str) and bound not in METHODS and bound != BEST:
             known = (*METHODS, BEST)
-            close = difflib.get_close_matches(bound.lower(), known, n=1, cutoff=0.5)
-            hint = f"; did you mean {close[0]!r}?" if close else ""
-            raise BadInput(f"bound must be one of {', '.join(known)}, got {bound!r}{hint}")
+            raise BadInput(f"bound must be one of {', '.join(known)}, got {bound!r}{nearest(bound, known)}")
         found = best_of(*METHODS) if bound == BEST else method(bound)
         name = bound if isinstance(bound, str) else name_of(found)
         return cls(name, sound(found), "outward-rounded") if is_ours(found) else cls(name, found, "as given")

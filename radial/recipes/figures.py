@@ -12,6 +12,7 @@ from typing import Any
 
 from torch import Tensor
 
+from radial.agents.zoo import zoo_names
 from radial.core.checks import check_whole
 from radial.core.data import BadInput, Step
 from radial.core.words import spell_radius
@@ -27,7 +28,6 @@ from radial.recipes.protocol import SEED, Score, Subject, Watch, silent
 from radial.recipes.recipe import recipe
 from radial.recipes.reproduce import resident
 from radial.recipes.seeds import how_to_train
-from radial.recipes.zoo import zoo_names
 
 BOUND = "ibp"
 RADII = tuple(pixels / 255 for pixels in (1.0, 1.2, 1.3, 1.4, 1.5))

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from radial.agents import checkpoints
 from radial.agents.registry import Loaded
+from radial.agents.zoo import resolve
 from radial.core.data import BadInput, EnvSpec
 from radial.envs.make import spec_for, spec_named
-from radial.recipes.zoo import resolve
 
 
 def load(agent: str | Path, env: EnvSpec | str | None = None) -> Loaded:

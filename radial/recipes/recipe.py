@@ -4,7 +4,6 @@ The numbers are in the TOML files beside this one; what is done with a config is
 """
 
 import dataclasses
-import difflib
 import math
 import tomllib
 from collections.abc import Collection, Mapping
@@ -19,6 +18,7 @@ from radial.algorithms.config import decode, encode
 from radial.algorithms.dqn import DQNConfig
 from radial.algorithms.ppo import PPOConfig
 from radial.core.data import BadInput
+from radial.core.words import nearest
 
 FILES = ("mujoco.toml", "atari.toml", "atari_a3c.toml", "procgen.toml", "classic.toml")
 Config = PPOConfig | DQNConfig | A3CConfig
@@ -74,12 +74,6 @@ def recipe(name: str) -> Recipe:
     if name not in RECIPES():
         raise BadInput(f"unknown recipe {name!r} (`radial recipes` lists them){nearest(name, RECIPES())}")
     return RECIPES()[name]
-
-
-def nearest(name: str, known: Collection[str]) -> str:
-    """Such as "; did you mean 'mad'?", or nothing."""
-    close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
-    return f"; did you mean {close[0]!r}?" if close else ""
 
 
 def parse_radius(text: str | float) -> float:

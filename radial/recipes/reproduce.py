@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from radial.agents.zoo import zoo_folder, zoo_names
 from radial.core.checks import check_whole
 from radial.core.data import BadInput
 from radial.recipes.book import SCORES, Book
@@ -25,7 +26,6 @@ from radial.recipes.seeds import (
     summarize_seeds,
 )
 from radial.recipes.tables import Row, Table
-from radial.recipes.zoo import zoo_folder, zoo_names
 
 WIDTH = 2.0  # combined standard errors within which two means match
 

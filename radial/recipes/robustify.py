@@ -4,7 +4,6 @@ What is minimised is in `objectives`, how ε is held back when the return suffer
 """
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -25,20 +24,21 @@ from radial.algorithms.dqn import DQNConfig
 from radial.algorithms.files import write_atomic
 from radial.algorithms.ppo import PPOConfig
 from radial.algorithms.ramp import Guide, Ramp
-from radial.algorithms.run import CONFIG
+from radial.algorithms.run import check_place
 from radial.attacks import ATTACKS
-from radial.core.checks import check_whole
+from radial.core.checks import check_whole, is_finite
 from radial.core.data import BadInput, EnvSpec
 from radial.core.schedules import Constant, Smoothed
-from radial.envs.make import make_env, spec_for, stacked
+from radial.core.words import nearest
+from radial.envs.make import example_for, make_env, spec_for, stacked
 from radial.evaluation.certificates import CertificationRate, Search, acr
 from radial.evaluation.episodes import Evaluation, check_spaces, evaluate
 from radial.evaluation.reach import ActionReach, reach, watching
 from radial.objectives import a3c, dqn, ppo
 from radial.recipes.loading import load
 from radial.recipes.protocol import Watch, silent
-from radial.recipes.recipe import Config, nearest, recipe
-from radial.recipes.training import AGENT, train
+from radial.recipes.recipe import Config, recipe
+from radial.recipes.training import AGENT, check, train
 
 FIRST, LAST = 0.1, 0.6  # shares of the steps between which ε grows; before, PPO's value alone learns
 KNEE = FIRST + (LAST - FIRST) / 4  # until here ε is below a twelfth: what is lost is not lost to it
@@ -142,12 +142,21 @@ def robustify(
     start = own(load(agent) if isinstance(agent, str | Path) else agent, "agent")
     where = spec_for(env) if isinstance(env, str) else env or start.card.env
     if where is None:
-        raise BadInput("the agent does not say where it acts: give env, such as Hopper-v4")
+        near = example_for(start.observation_shape)
+        raise BadInput(f"the agent does not say where it acts: give env, such as {near}")
     where = stacked(where, start.observation_shape)
     config = plan(start, where, radius, steps, kappa, objective)
+    radius = float(radius)
     check_whole("episodes", episodes, 1)
     guide = Guide(Ramp(tolerance, round(KNEE * steps), round(LAST * steps)), watching(radius))
-    _check_place(start, where, seed, None if out is None or resume else Path(out))
+    if out is not None:
+        check_place(Path(out), resume)
+    elif resume:
+        raise BadInput("resume needs out: the folder of the run that is to go on")
+    if threads is not None:
+        check_whole("threads", threads, 1)
+    _check_env(start, where, seed)
+    check(config, seed, device, start)
     before = stand(start, where, radius, episodes, seed, watch, "before")
     trained = train(
         config, seed, out=out, resume=resume, init=start, guide=guide, device=device, threads=threads, quiet=quiet
@@ -166,10 +175,8 @@ def robustify(
     return found
 
 
-def _check_place(agent: AnyAgent, env: EnvSpec, seed: int, fresh: Path | None) -> None:
-    """Refuse, before anything is played, an env that does not fit and a folder that is taken."""
-    if fresh is not None and (fresh / CONFIG).exists():
-        raise BadInput(f"{fresh} already holds a run; use --resume to go on or another --out")
+def _check_env(agent: AnyAgent, env: EnvSpec, seed: int) -> None:
+    """Refuse, before anything is played, an env that does not fit."""
     probe = make_env(env, 1, seed)
     try:
         check_spaces(agent, probe)
@@ -200,7 +207,7 @@ def plan(
     agent: AnyAgent, env: EnvSpec, radius: float, steps: int, kappa: float | None = None, objective: str | None = None
 ) -> Config:
     """The training that makes an agent robust: its own settings where its card has them, else those of a recipe."""
-    if not (isinstance(radius, int | float) and 0 < radius < math.inf):
+    if not (is_finite(radius) and radius > 0):
         raise BadInput(f"radius must be finite and > 0, got {radius!r}")
     check_whole("steps", steps, 1)
     base = _base(agent)
@@ -264,13 +271,13 @@ def _objective(agent: AnyAgent, radius: float, steps: int, kappa: float | None, 
     known = {key: cls for key, cls in kind.objectives.items() if "kappa" in {field.name for field in fields(cls)}}
     if isinstance(agent, GaussianAgent):
         known.pop("radial-overlap")  # it is about logits
-    name = kind.objective if name is None else name
+    name = kind.objective if name is None else str(name)
     if name not in known:
         raise BadInput(f"objective must be one of {', '.join(known)}, got {name!r}{nearest(name, known)}")
     if kappa is None:
         on_frames = len(agent.observation_shape) > 1
         kappa = 0.98 if isinstance(agent, GaussianAgent) and steps >= LONG else kind.kappa[on_frames]
-    elif not 0 <= kappa <= 1:
+    elif not (is_finite(kappa) and 0 <= kappa <= 1):
         raise BadInput(f"kappa must lie in [0, 1], got {kappa!r}")
     ramp = Smoothed(float(radius), round(FIRST * steps), round(LAST * steps))
     return known[name](radius=ramp, kappa=Constant(float(kappa)))

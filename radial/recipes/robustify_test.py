@@ -106,6 +106,20 @@ def test_exploration_stays_where_it_ended() -> None:
     [
         ({"radius": 0.0}, "radius must be finite and > 0"),
         ({"radius": float("nan")}, "radius must be finite and > 0"),
+        ({"radius": True}, "radius must be finite and > 0, got True"),
+        ({"radius": "0.1"}, "radius must be finite and > 0, got '0.1'"),
+        ({"kappa": "a"}, r"kappa must lie in \[0, 1\], got 'a'"),
+        ({"tolerance": "x"}, "tolerance must be finite and > 0, got 'x'"),
+        ({"device": "gpu"}, "device must be cpu or cuda, got 'gpu'"),
+        ({"device": "meta"}, "device must be one this machine has, got 'meta'"),
+        ({"threads": 0}, "threads must be a whole number ≥ 1"),
+        ({"seed": -1}, "seed must be a whole number ≥ 0"),
+        ({"resume": True}, "run holds no run to resume; leave out --resume to begin one"),
+        ({"resume": True, "out": None}, "resume needs out"),
+        ({"out": Path(__file__)}, "cannot be a run's folder: .* is a file"),
+        ({"out": Path(__file__) / "new"}, "cannot be a run's folder: .* is a file"),
+        ({"agent": None}, "agent must be an agent, its path or its name in the zoo, got None"),
+        ({"agent": mlp([4, 8, 2])}, "got Sequential; rr.wrap makes an agent of a network"),
         ({"steps": 5}, "steps must be ≥ 20,480 for this agent, got 5"),
         ({"kappa": 1.5}, r"kappa must lie in \[0, 1\], got 1.5"),
         (
@@ -119,10 +133,13 @@ def test_exploration_stays_where_it_ended() -> None:
         ({"episodes": 0}, "episodes must be a whole number ≥ 1"),
     ],
 )
-def test_bad_input_is_one_line_and_nothing_is_written(change: dict[str, Any], says: str, tmp_path: Path) -> None:
-    settings = {"radius": 0.1, "steps": 30_000, "env": CARTPOLE} | change
+def test_bad_input_is_one_line_and_nothing_is_written_or_played(
+    change: dict[str, Any], says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("radial.recipes.robustify.evaluate", lambda *_, **__: pytest.fail("an episode is played"))
+    settings = {"agent": agent_of(CategoricalAgent), "radius": 0.1, "steps": 30_000, "env": CARTPOLE}
     with pytest.raises(BadInput, match=says) as caught:
-        robustify(agent_of(CategoricalAgent), out=tmp_path / "run", quiet=True, **settings)
+        robustify(**({"out": tmp_path / "run", "quiet": True} | settings | change))  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "run").exists()
 

@@ -14,6 +14,7 @@ import torch
 from radial.agents.card import Card
 from radial.agents.checkpoints import CARD, load, save
 from radial.agents.registry import AnyAgent
+from radial.agents.zoo import zoo_folder
 from radial.algorithms.config import decode, encode
 from radial.algorithms.ppo import PPOConfig
 from radial.core.checks import check_whole
@@ -21,7 +22,6 @@ from radial.core.data import BadInput
 from radial.recipes.protocol import LABELS, NOMINAL, SEED, Column, Measure, Score, Subject, Watch, episodes_for, silent
 from radial.recipes.recipe import Config, Recipe, recipe
 from radial.recipes.training import AGENT
-from radial.recipes.zoo import zoo_folder
 
 LARGE = 1_000_000  # weights
 

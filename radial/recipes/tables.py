@@ -12,8 +12,9 @@ from types import MappingProxyType
 from typing import Any
 
 from radial.core.data import BadInput
+from radial.core.words import nearest
 from radial.recipes.protocol import Column
-from radial.recipes.recipe import Cell, nearest, parse_radius, recipe
+from radial.recipes.recipe import Cell, parse_radius, recipe
 
 FILE = "tables.toml"
 

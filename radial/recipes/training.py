@@ -17,18 +17,18 @@ from radial.agents.adopted import own
 from radial.agents.card import Card
 from radial.agents.checkpoints import CARD, load, read_folder, save
 from radial.agents.registry import AnyAgent, Loaded
+from radial.agents.zoo import resolve
 from radial.algorithms import a3c, dqn, ppo
 from radial.algorithms.config import encode
 from radial.algorithms.ramp import Guide
 from radial.attacks import ATTACKS
 from radial.core.checks import check_whole
 from radial.core.data import Attack, BadInput
+from radial.core.words import nearest
 from radial.envs.make import make_env
 from radial.objectives import a3c as of_a3c
 from radial.objectives import dqn as of_dqn
 from radial.objectives import ppo as of_ppo
-from radial.recipes.recipe import nearest
-from radial.recipes.zoo import resolve
 
 AGENT = "agent"  # the folder of the finished agent in a run's folder
 Config = ppo.PPOConfig | dqn.DQNConfig | a3c.A3CConfig

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from radial.core.words import spell_radius
-from radial.reports.words import KINDS
+from radial.reports.words import kind_of
 
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 56, 28, 14, 40
@@ -64,7 +64,7 @@ def figure(facts: Mapping[str, Any]) -> str:
     lower = [(0.0, nominal)] + [(each, side["lower"]) for each, side in sides]
     others = [(level["radius"], one["mean"]) for level in facts["levels"] for one in level["attacks"]]
     axes = Axes([level["radius"] for level in facts["levels"]], [y for _, y in (*upper, *lower, *others)])
-    kinds = list(dict.fromkeys(KINDS.get(side["kind"], "") for _, side in sides))
+    kinds = kind_of(*(side for _, side in sides))
     drawn = axes.frame() + _band(axes, upper, lower) + "".join(_tick(axes, point) for point in others)
     y = f"{axes.y(nominal):.1f}"
     drawn += f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}" class="nominal"/>'
@@ -72,7 +72,7 @@ def figure(facts: Mapping[str, Any]) -> str:
     drawn += _line(axes, lower, COLOURS[0], "7 4", "square") if sides else ""
     words = [
         ("●—", "strongest attack found", COLOURS[1]),
-        ("■- -", f"lower side: {' or '.join(kinds) or 'nothing known'}", COLOURS[0]),
+        ("■- -", f"lower side: {kinds or 'nothing known'}", COLOURS[0]),
         ("–", "each attack", "#555555"),
         ("···", "undisturbed", "#555555"),
     ]

@@ -72,7 +72,7 @@ function inspect(root) {
     const table = make("table", {}, make("div", { class: "scroll" }, views));
     const head = make("tr", {}, make("thead", {}, table));
     const units = data.units, unit = units ? "" : " (network units)";
-    for (const text of ["feature", "there", "shown", "difference" + unit, "of ε", "undisturbed episode"]) make("th", { scope: "col" }, head, text);
+    for (const text of ["feature", "there", "shown", "difference" + unit, "of ε", "undisturbed episode"]) make("th", text === "of ε" ? { scope: "col", class: "share" } : { scope: "col" }, head, text);
     const body = make("tbody", {}, table), there = data.raw[i], calmly = data.nominal.raw[i];
     data.features.forEach((name, k) => {
       const row = make("tr", {}, body), delta = there ? data.delta[i][k] : null;
@@ -81,7 +81,7 @@ function inspect(root) {
       make("td", {}, row, there ? show(there[k]) : "–");
       make("td", {}, row, there && units ? show(there[k] + shift) : "–");
       make("td", {}, row, shift === null ? "–" : (shift > 0 ? "+" : "") + show(shift));
-      const cell = make("td", {}, row), share = delta === null || !data.radius ? 0 : Math.max(-1, Math.min(1, delta / data.radius));
+      const cell = make("td", { class: "share" }, row), share = delta === null || !data.radius ? 0 : Math.max(-1, Math.min(1, delta / data.radius));
       const meter = make("span", { class: "meter", role: "img", "aria-label": Math.round(share * 100) + " percent of ε" }, cell);
       make("i", { style: "left:" + (share < 0 ? 50 + share * 50 : 50) + "%;width:" + Math.abs(share) * 50 + "%" }, meter);
       make("b", {}, meter);
@@ -147,7 +147,16 @@ function inspect(root) {
   });
   const asked = /step=(\d+)/.exec(location.hash);  // a link to a step: page.html#step=12
   go(asked ? Number(asked[1]) : 0);
+  root.goBy = by => go(Number(slider.value) + by);
+  for (const kind of ["pointerdown", "focusin"]) root.addEventListener(kind, () => { active = root; });
   window.addEventListener("hashchange", () => { const to = /step=(\d+)/.exec(location.hash); if (to) go(Number(to[1])); });
 }
 
+let active = document.querySelector(".inspector");  // the arrow keys are for the one that was used last
 document.querySelectorAll(".inspector").forEach(inspect);
+document.addEventListener("keydown", event => {
+  const by = { ArrowLeft: -1, ArrowRight: 1 }[event.key], typing = event.target.closest && event.target.closest("input, textarea, select, [contenteditable]");
+  if (!by || !active || typing || event.ctrlKey || event.altKey || event.metaKey || event.shiftKey) return;
+  event.preventDefault();
+  active.goBy(by);
+});

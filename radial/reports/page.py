@@ -6,16 +6,20 @@ Everything that comes from files or names is escaped; the page asks nothing of a
 import json
 import os
 import re
+import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from html import escape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from radial.core.data import BadInput
 from radial.core.words import spell_radius
 from radial.reports.curve import comparison, figure
 from radial.reports.words import every_attack, number, rows_of
 
+PAGE, DATA = "audit.html", "audit.json"
 LARGEST = 5_000_000  # bytes of a page
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 PROMISE = (
@@ -26,20 +30,46 @@ PROMISE = (
 )
 
 
+def check_folder(folder: Path, field: str) -> None:
+    """Refuse, before the long work whose page it is for, a folder that cannot be written to; nothing is left behind.
+
+    field  what the caller calls it, for the message
+    """
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            taken = [name for name in (PAGE, DATA) if (folder / name).is_dir()]
+    except OSError as error:
+        raise BadInput(f"{field} must be a folder that can be written to, got {folder}: {error.strerror}") from None
+    finally:
+        for each in missing:
+            with suppress(OSError):
+                each.rmdir()
+    if taken:
+        raise BadInput(f"{field} must be a folder for {taken[0]}, but {folder / taken[0]} is a folder")
+
+
 def write_page(several: Sequence[Mapping[str, Any]], folder: Path) -> Path:
     """Write `audit.html`, and for a single audit `audit.json` beside it; each whole or not at all."""
-    folder.mkdir(parents=True, exist_ok=True)
-    if len(several) == 1:
-        _write(folder / "audit.json", json.dumps(several[0], allow_nan=False, ensure_ascii=False))
-    page = folder / "audit.html"
-    _write(page, render(several))
+    page = folder / PAGE
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        if len(several) == 1:
+            _write(folder / DATA, json.dumps(several[0], allow_nan=False, ensure_ascii=False))
+        _write(page, render(several))
+    except OSError as error:
+        raise BadInput(f"{folder} must be a folder that can be written to: {error.strerror}") from None
     return page
 
 
 def _write(path: Path, text: str) -> None:
     temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
-    temporary.write_text(text)
-    temporary.replace(path)
+    try:
+        temporary.write_text(text, encoding="utf-8")
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
 
 
 def render(several: Sequence[Mapping[str, Any]]) -> str:
@@ -71,7 +101,7 @@ def _shorten(trace: dict[str, Any]) -> None:
 
 def _page(several: Sequence[Mapping[str, Any]], traces: Sequence[Mapping[str, Any] | None]) -> str:
     here = files("radial.reports")
-    style, script = (here.joinpath(name).read_text() for name in ("page.css", "inspector.js"))
+    style, script = (here.joinpath(name).read_text(encoding="utf-8") for name in ("page.css", "inspector.js"))
     title = "Audit of " + ", ".join(str(facts["agent"]) for facts in several)
     body = [f"<h1>{escape(title)}</h1>"]
     if len(several) > 1:
@@ -113,16 +143,17 @@ def _inspector(trace: Mapping[str, Any], i: int) -> str:
     # In a script element only "<" could end it; JSON has another spelling for it.
     data = json.dumps(trace, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     last = _steps(trace) - 1
-    changed = trace["first_changed"]
+    changed = trace["first_changed"] if trace["first_changed"] is not None and trace["first_changed"] <= last else None
     title = f"Inspector: {trace['attack']} at ε = {spell_radius(trace['radius'])}, one episode step by step"
-    jump = f' data-step="{changed}"' if changed is not None else " disabled"
+    jump = " disabled>no action was changed" if changed is None else f' data-step="{int(changed)}">first changed action'
+    jump += "" if changed is None else f": step {int(changed)}"
     return (
         f'<section class="inspector" data-trace="trace-{i}"><h3>{escape(title)}</h3>'
         f'<div class="controls"><button type="button" class="back" aria-label="one step back">‹</button>'
         f'<input type="range" min="0" max="{last}" value="0" step="1" aria-label="step">'
         f'<button type="button" class="next" aria-label="one step on">›</button>'
         f'<button type="button" class="play">play</button>'
-        f'<button type="button" class="jump"{jump}>first changed action</button></div>'
+        f'<button type="button" class="jump"{jump}</button></div>'
         f'<p class="now" role="status"></p><div class="timeline"></div><div class="views"></div>'
         f'<h4 class="bars-title"></h4><div class="bars"></div>'
         f"<noscript>The inspector needs scripts; everything else on this page does not.</noscript></section>"
@@ -168,5 +199,8 @@ def _details(title: str, grid: tuple[list[str], list[list[str]]]) -> str:
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(f'<th scope="col">{escape(text)}</th>' for text in headings)
-    body = "".join(f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in row)}</tr>" for row in rows)
-    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+    # On a narrow screen each row is a block of lines, and the heading stands before its cell.
+    cells = [[f'<td data-label="{escape(h)}">{escape(t)}</td>' for h, t in zip(headings, r, strict=True)] for r in rows]
+    body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
+    table = f'<table class="stacks"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<div class="scroll">{table}</div>'

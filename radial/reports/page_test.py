@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
+from radial.core.data import BadInput
 from radial.core.words import spell_radius
-from radial.reports.page import LARGEST, render, write_page
-from radial.reports.words import rows_of
+from radial.reports.curve import figure
+from radial.reports.page import LARGEST, check_folder, render, write_page
+from radial.reports.words import kind_of, rows_of
 
 CHROMIUM = next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None)
 EVIL = "<script>alert(1)</script>\"'&amp;</title>"
@@ -113,10 +115,36 @@ def test_files_are_written(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "two").iterdir()] == ["audit.html"]
 
 
+def test_a_folder_that_cannot_be_written_to_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "new"):
+        with pytest.raises(BadInput, match=f"{place} must be a folder that can be written to"):
+            write_page([audited()], place)
+        with pytest.raises(BadInput, match=f"out must be a folder that can be written to, got {place}"):
+            check_folder(place, "out")
+    check_folder(tmp_path / "new" / "deep", "out")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]  # it only tried
+
+
+def test_the_button_names_the_step_of_the_first_changed_action() -> None:
+    assert 'data-step="2">first changed action: step 2</button>' in render([audited()])
+    calm = audited()
+    calm["trace"]["first_changed"] = None
+    assert "disabled>no action was changed</button>" in render([calm])
+
+
 def test_cells() -> None:
     headings, rows = rows_of(audited())
     assert dict(zip(headings, rows[1], strict=True))["worst attack"] == "pgd"
-    assert rows[1][2:6] == ["4.0 ± 0.5", "4.0 (3.0 … 5.0)", "2.0", "proven"]
+    assert rows[1][2:7] == ["4.0 ± 0.5", "4.0 (3.0 … 5.0)", "2.0", "2.0", "proven, 2 starts"]
+    assert all(len(row) == len(headings) for row in rows)
+    assert "lower side: proven, 2 starts" in figure(audited())
+    single = audited()
+    single["levels"][0]["bracket"] |= {"starts": 1, "kind": "estimate"}
+    assert rows_of(single)[1][1][6] == "estimate, 1 start"
+    several = [{"kind": kind, "starts": n} for kind, n in (("certified", 3), ("certified", 2), ("estimate", 5))]
+    assert kind_of(*several) == "proven, 2 or 3 starts; estimate, 5 starts"
+    assert kind_of({"kind": "none", "starts": 4}) == ""
     assert [spell_radius(each) for each in (3 / 255, 0.05, 0.0)] == ["3/255", "0.05", "0"]
 
 
@@ -175,3 +203,44 @@ def test_the_slider_moves_everything_together(frames: bool, tmp_path: Path) -> N
     assert before["bars"] != after["bars"]
     assert before["views"] != after["views"]
     assert "alert(1)" not in re.findall(r"<script[^>]*>(.*?)</script>", one, re.DOTALL)[-1]
+
+
+PRESS = """<input id="typed"><script>
+const press = (node, key) => node.dispatchEvent(new KeyboardEvent("keydown", { key: key, bubbles: true }));
+for (const key of KEYS) press(document.body, key);
+press(document.getElementById("typed"), "ArrowRight");
+</script></body>"""
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium to run the page")
+@pytest.mark.parametrize(("keys", "step"), [(["ArrowRight"] * 3 + ["ArrowLeft"], "2"), (["ArrowLeft", "a"], "0")])
+def test_arrow_keys_move_the_slider_from_anywhere_but_a_text(keys: list[str], step: str, tmp_path: Path) -> None:
+    page = write_page([audited(), audited("b")], tmp_path)
+    text = page.read_text().replace("</body>", PRESS.replace("KEYS", json.dumps(keys)))
+    page.write_text(text)
+    document, said = browse(page, 0)
+    assert said == ""
+    assert inspector(document)["step"] == step
+    second = re.findall(r'<section class="inspector"[^>]*data-step="(\d+)"', document)[1]
+    assert second == "0"  # only the first moved
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium to run the page")
+@pytest.mark.parametrize("frames", [False, True], ids=["vector", "frames"])
+def test_nothing_is_wider_than_a_phone(frames: bool, tmp_path: Path) -> None:
+    """In a frame of 390 pixels, for a window cannot be made so narrow; scrollers within the page count, too."""
+    page = write_page([audited("an agent", frames)], tmp_path)
+    frame = tmp_path / "frame.html"
+    measure = (
+        "const d = document.querySelector('iframe').contentDocument;"
+        "d.querySelectorAll('details').forEach(x => x.open = true);"
+        "document.body.dataset.wide = [d.documentElement, ...d.querySelectorAll('.scroll')]"
+        ".filter(x => x.scrollWidth > x.clientWidth).map(x => x.scrollWidth + '>' + x.clientWidth).join(' ') || 'none'"
+    )
+    inner = page.read_text().replace("&", "&amp;").replace('"', "&quot;")
+    frame.write_text(
+        f'<meta charset="utf-8"><body><iframe srcdoc="{inner}" width="390" height="800" style="border:0"></iframe>'
+        f'<script>addEventListener("load", () => {{ {measure} }})</script>'
+    )
+    document, _ = browse(frame, 0)
+    assert re.findall(r'data-wide="([^"]*)"', document)[0] == "none"

@@ -25,22 +25,35 @@ def spread(facts: Mapping[str, Any] | None, digits: int = 1) -> str:
 
 
 def rows_of(facts: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """The table of an audit: one row per radius, the worst attack and both sides of the bracket."""
+    """The table of an audit: one row per radius, the worst attack and both sides of the bracket.
+
+    The gap lies between means over the starts of the lower side, which may be fewer than the episodes.
+    """
     discrete = facts["discrete"]
-    headings = ["ε", "worst attack", "return under it", "IQM, 95 %", "lower side", "kind"]
+    headings = ["ε", "worst attack", "return under it", "IQM, 95 %", "lower side", "gap", "kind"]
     headings += ["certified actions", "GWC"] if discrete else ["action box"]
-    rows = [["0", "none", spread(facts["nominal"]), interval(facts["nominal"]), "", "", *[""] * (2 if discrete else 1)]]
+    rows = [["0", "none", spread(facts["nominal"]), interval(facts["nominal"]), *[""] * (len(headings) - 4)]]
     for level in facts["levels"]:
         worst = next((one for one in level["attacks"] if one["attack"] == level["worst"]), None)
-        side = level["bracket"] or {"lower": None, "kind": "none"}
+        side = level["bracket"] or {"lower": None, "gap": None, "kind": "none", "starts": 0}
         row = [spell_radius(level["radius"]), level["worst"] or EMPTY, spread(worst), interval(worst)]
-        row += [number(side["lower"]), KINDS.get(side["kind"], "")]
+        row += [number(side["lower"]), number(side["gap"]), kind_of(side)]
         if discrete:
             row += [spread(level["acr"], 3), spread(level["gwc"])]
         else:
             row += [width(level["box"])]
         rows.append(row)
     return headings, rows
+
+
+def kind_of(*sides: Mapping[str, Any]) -> str:
+    """What lower sides are, and of how many first states they are means: "proven, 2 or 3 starts"."""
+    said = []
+    for kind in dict.fromkeys(side["kind"] for side in sides if KINDS.get(side["kind"])):
+        starts = sorted({int(side["starts"]) for side in sides if side["kind"] == kind})
+        counts = " or ".join(str(n) for n in starts)
+        said.append(f"{KINDS[kind]}, {counts} {'start' if starts == [1] else 'starts'}")
+    return "; ".join(said)
 
 
 def interval(facts: Mapping[str, Any] | None) -> str:

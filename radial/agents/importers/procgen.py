@@ -1,6 +1,6 @@
 """Reads the `.pt` files that the RADIAL authors released for ProcGen: the state dict of one IMPALA network.
 
-Game and training are not in the file; the caller must name the game.
+Game and training are not in the file; its name or the caller must say the game.
 """
 
 import re

@@ -27,6 +27,7 @@ from radial.core.data import BadInput
 DATA = 64 << 20  # bytes of the JSON
 POLICY = 2 << 30  # bytes of the weights
 RECURRENT = "recurrent policies are not supported: an observation alone does not decide their action"
+EXTRACTORS = ("FlattenExtractor", "NatureCNN")  # of stable_baselines3.common.torch_layers
 OTHERS = {
     "actor.": "SAC, TD3 and DDPG",
     "quantile_net.": "QR-DQN",
@@ -38,17 +39,19 @@ OTHERS = {
 class Facts:
     """What the plain fields of `data` say.
 
+    fields, kwargs  all of them; `policy_kwargs` among them
     shape, picture  of one observation, colours first; whether it is divided by 255 on the way in
     """
 
     fields: Mapping[str, Any]
+    kwargs: Mapping[str, Any]
     shape: tuple[int, ...] | None
     picture: bool
     shares: bool
 
     def activation(self, path: Path, default: type[nn.Module]) -> type[nn.Module]:
         """The one named in `policy_kwargs`, or the library's own for this algorithm."""
-        told = self._kwargs().get("activation_fn")
+        told = self.kwargs.get("activation_fn")
         if told is None:
             return default
         name = told.rsplit(".", 1)[-1].removesuffix("'>") if isinstance(told, str) else ""
@@ -56,9 +59,15 @@ class Facts:
             raise BadInput(f"{path}: activation_fn must be one of {', '.join(ACTIVATIONS)}, got {str(told)[:60]!r}")
         return ACTIVATIONS[name]
 
-    def _kwargs(self) -> Mapping[str, Any]:
-        told = self.fields.get("policy_kwargs")
-        return told if isinstance(told, dict) else {}
+    def check_policy(self, path: Path) -> None:
+        """Refuse what changes the policy but leaves no trace in the shapes of its tensors."""
+        if self.kwargs.get("squash_output") not in (None, False):
+            raise BadInput(f"{path}: squashed actions (squash_output) are not supported")
+        told = self.kwargs.get("features_extractor_class")
+        known = [f"<class 'stable_baselines3.common.torch_layers.{name}'>" for name in EXTRACTORS]
+        if told is not None and told not in known:
+            allowed = " or ".join(EXTRACTORS)
+            raise BadInput(f"{path}: features_extractor_class must be {allowed}, got {str(told)[:60]!r}")
 
 
 def read_sb3(path: Path) -> Wrapped:
@@ -88,18 +97,28 @@ def read_sb3(path: Path) -> Wrapped:
 def _facts(path: Path, data: Any) -> Facts:
     if not isinstance(data, dict):
         raise BadInput(f"{path}: data must be a JSON object")
-    space = data.get("observation_space")
-    space = space if isinstance(space, dict) else {}
+    space, actions, kwargs = (_object(path, data, f) for f in ("observation_space", "action_space", "policy_kwargs"))
     kind = str(space.get(":type:", "Box'>"))
     if not kind.endswith("Box'>"):
         raise BadInput(f"{path}: observations must come from a Box, got {kind[:60]!r}")
+    kind = str(actions.get(":type:", ""))
+    if kind and not kind.endswith((".Discrete'>", ".Box'>")):
+        raise BadInput(f"{path}: actions must be Discrete or a Box, got {kind[:60]!r}")
     shape = space.get("_shape", space.get("shape"))
     plain = isinstance(shape, list) and 1 <= len(shape) <= 3 and all(type(n) is int and 0 < n < 1 << 20 for n in shape)
     sizes = tuple(shape) if plain and shape else None
     picture = sizes is not None and len(sizes) == 3 and space.get("dtype") == "uint8"
-    told = data.get("policy_kwargs")
-    shares = not (isinstance(told, dict) and told.get("normalize_images") is False)
-    return Facts(data, sizes, picture, shares)
+    facts = Facts(data, kwargs, sizes, picture, kwargs.get("normalize_images") is not False)
+    facts.check_policy(path)
+    return facts
+
+
+def _object(path: Path, data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """A field that is an object, or absent."""
+    told = data.get(name)
+    if told is not None and not isinstance(told, dict):
+        raise BadInput(f"{path}: {name} must be a JSON object, got a {type(told).__name__}")
+    return told or {}
 
 
 def _agent(path: Path, parts: Parts, facts: Facts) -> Wrapped:
@@ -124,9 +143,6 @@ def _dqn(path: Path, parts: Parts, facts: Facts) -> Wrapped:
 
 def _actor_critic(path: Path, parts: Parts, facts: Facts) -> Wrapped:
     activation = facts.activation(path, nn.Tanh)
-    kind = str((facts.fields.get("action_space") or {}).get(":type:", ""))
-    if kind and not kind.endswith((".Discrete'>", ".Box'>")):
-        raise BadInput(f"{path}: actions must be Discrete or a Box, got {kind[:60]!r}")
     own = parts.starts("pi_features_extractor.")
     features, door = _features(path, parts, facts, "pi_features_extractor" if own else "features_extractor")
     judged = features
@@ -181,7 +197,8 @@ def _normalize(path: Path, agent: Wrapped, facts: Facts) -> list[str]:
     """Put the statistics that lie beside the file in front of the network; notes on what was done."""
     stats = beside(path)
     if stats is None:
-        if facts.fields.get("_last_original_obs") is not None and "n_steps" in facts.fields:
+        on_policy = "gae_lambda" in facts.fields  # the others keep these observations in any case
+        if on_policy and facts.fields.get("_last_original_obs") is not None:
             note = (
                 f"{path.name} was trained with VecNormalize, whose statistics are missing: save vecnormalize.pkl here"
             )

@@ -21,6 +21,7 @@ from radial.agents.wrapped import WrappedCategorical, WrappedGaussian, WrappedQ
 from radial.core.data import BadInput, Continuous, Discrete
 
 sb3 = pytest.importorskip("stable_baselines3", reason="compares with Stable-Baselines3, which is not installed")
+torch_layers: Any = pytest.importorskip("stable_baselines3.common.torch_layers")
 SHARED = Path(os.environ.get("RADIAL_MODELS") or Path(__file__).resolve().parents[4] / "shared" / "models")
 MODELS = SHARED / "sb3"
 
@@ -53,6 +54,10 @@ CASES: dict[str, tuple[str, str, Any, Any, dict[str, Any]]] = {
     "ppo": ("PPO", "MlpPolicy", VECTOR, CHOICE, SMALL),
     "ppo, relu": ("PPO", "MlpPolicy", VECTOR, CHOICE, {**SMALL, "policy_kwargs": RELU}),
     "ppo, no hidden layer": ("PPO", "MlpPolicy", VECTOR, CHOICE, {**SMALL, "policy_kwargs": {"net_arch": []}}),
+    "ppo, plain extractor": (
+        "PPO", "MlpPolicy", VECTOR, CHOICE,
+        {**SMALL, "policy_kwargs": {"features_extractor_class": torch_layers.FlattenExtractor}},
+    ),
     "ppo, continuous": ("PPO", "MlpPolicy", VECTOR, TORQUES, SMALL),
     "ppo, gSDE": ("PPO", "MlpPolicy", VECTOR, TORQUES, {**SMALL, "use_sde": True}),
     "ppo, matrix": ("PPO", "MlpPolicy", MATRIX, CHOICE, SMALL),
@@ -192,6 +197,15 @@ def test_missing_statistics_are_missed(tmp_path: Path) -> None:
         load(tmp_path / "agent.zip")
 
 
+def test_an_agent_that_learned_without_statistics_misses_none(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    model = sb3.DQN("MlpPolicy", "CartPole-v1", buffer_size=50, learning_starts=10, device="cpu")
+    model.learn(20)
+    model.save(tmp_path / "agent.zip")
+    agent = load(tmp_path / "agent.zip")
+    assert agent.card.recipe["notes"] == []
+    assert not [warning for warning in recwarn if "VecNormalize" in str(warning.message)]
+
+
 def test_statistics_of_another_env_do_not_fit(tmp_path: Path) -> None:
     _, env = saved(tmp_path)
     env.save(tmp_path / "vecnormalize.pkl")
@@ -200,17 +214,37 @@ def test_statistics_of_another_env_do_not_fit(tmp_path: Path) -> None:
         load(tmp_path / "agent.zip")
 
 
-def silu() -> Any:
-    return sb3.PPO(
-        "MlpPolicy", Blank(VECTOR, CHOICE), n_steps=8, batch_size=8, policy_kwargs={"activation_fn": nn.SiLU}
-    )
+class Doubled(torch_layers.FlattenExtractor):
+    """An extractor without weights, which the shapes of the tensors do not tell."""
+
+    def forward(self, observations: torch.Tensor) -> torch.Tensor:
+        return 2 * super().forward(observations)
+
+
+def ppo(action: Any = CHOICE, **settings: Any) -> Any:
+    return sb3.PPO("MlpPolicy", Blank(VECTOR, action), n_steps=8, batch_size=8, device="cpu", **settings)
 
 
 UNREAD: dict[str, tuple[Callable[[], Any], str]] = {
-    "activation": (silu, "activation_fn must be one of ReLU, Tanh"),
+    "activation": (
+        lambda: ppo(policy_kwargs={"activation_fn": nn.SiLU}),
+        "activation_fn must be one of ReLU, Tanh",
+    ),
     "several choices": (
-        lambda: sb3.PPO("MlpPolicy", Blank(VECTOR, gymnasium.spaces.MultiDiscrete([2, 3])), n_steps=8, batch_size=8),
+        lambda: ppo(gymnasium.spaces.MultiDiscrete([2, 3])),
         "actions must be Discrete or a Box",
+    ),
+    "squashed actions": (
+        lambda: ppo(TORQUES, use_sde=True, policy_kwargs={"squash_output": True}),
+        r"squashed actions \(squash_output\) are not supported",
+    ),
+    "squashed actions, relu": (
+        lambda: ppo(TORQUES, use_sde=True, policy_kwargs={"squash_output": True, "activation_fn": nn.ReLU}),
+        r"squashed actions \(squash_output\) are not supported",
+    ),
+    "own extractor": (
+        lambda: ppo(policy_kwargs={"features_extractor_class": Doubled}),
+        "features_extractor_class must be FlattenExtractor or NatureCNN, got .*Doubled",
     ),
     "another algorithm": (
         lambda: sb3.SAC("MlpPolicy", Blank(VECTOR, TORQUES), buffer_size=10),

@@ -10,7 +10,7 @@ from pathlib import Path
 from radial.agents.card import Card
 from radial.agents.checkpoints import CARD, load
 from radial.core.data import BadInput
-from radial.recipes.recipe import nearest
+from radial.core.words import nearest
 
 VARIABLE = "RADIAL_ZOO"
 
