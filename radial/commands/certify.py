@@ -11,6 +11,7 @@ from typing import Any
 import tyro
 from rich.table import Table
 
+from radial.commands.processes import one_thread_for
 from radial.commands.terminal import print_json, print_table, progress, warnings_said
 from radial.core.data import BadInput
 
@@ -57,6 +58,7 @@ def certify(
     if radius is None:
         raise BadInput("a certificate needs a --radius, such as 0.075 or 3/255")
     loaded: Any = load(agent, env)
+    one_thread_for(loaded.observation_shape)
     where = loaded.card.env
     if where is None:
         near = example_for(loaded.observation_shape)

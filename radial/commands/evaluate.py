@@ -9,6 +9,7 @@ from typing import Any
 import tyro
 from rich.table import Table
 
+from radial.commands.processes import one_thread_for
 from radial.commands.terminal import print_json, print_table, progress, say, warnings_said
 from radial.core.data import BadInput
 
@@ -62,6 +63,7 @@ def evaluate(
         check_folder(trace, "--trace")
     epsilon = parse_radius(radius or "0")
     loaded = load(agent, env)
+    one_thread_for(loaded.observation_shape)
     where = loaded.card.env
     if where is None:
         near = example_for(loaded.observation_shape)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import tyro
 from rich.table import Table
 
-from radial.commands.processes import run_all
+from radial.commands.processes import one_thread_for, run_all
 from radial.commands.terminal import print_json, print_table, progress, say
 from radial.commands.train import check_number, parse_seeds
 from radial.core.data import BadInput
@@ -54,6 +54,7 @@ def reproduce(
     """
     from radial.recipes import reproduce as filling
     from radial.recipes.figures import FIGURES
+    from radial.recipes.recipe import recipe
     from radial.recipes.tables import table as table_named
 
     if table in FIGURES:
@@ -64,6 +65,8 @@ def reproduce(
         return
     wanted = table_named(table, FIGURES)
     rows = wanted.chosen(only)
+    if not any(recipe(row.recipe).config.env.suite in ("atari", "procgen") for row in rows):
+        one_thread_for((1,))  # vectors
     check_number("jobs", jobs, 1)
     check_number("episodes", episodes, 1)
     if seeds is not None and not train:

@@ -1,0 +1,23 @@
+"""Threads: one for vectors, unless somebody has chosen."""
+
+import pytest
+import torch
+
+from radial.commands.processes import THREADS, one_thread_for
+
+
+@pytest.mark.parametrize(("shape", "chosen", "threads"), [((4,), None, 1), ((1, 84, 84), None, 3), ((4,), "3", 3)])
+def test_vectors_are_computed_on_one_thread_unless_told_otherwise(
+    shape: tuple[int, ...], chosen: str | None, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if chosen is None:
+        monkeypatch.delenv(THREADS, raising=False)
+    else:
+        monkeypatch.setenv(THREADS, chosen)
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    try:
+        one_thread_for(shape)
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
