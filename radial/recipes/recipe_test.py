@@ -426,7 +426,7 @@ def test_ramps_shrink_with_the_training() -> None:
 
 
 def test_unknown_recipe_suggests_the_nearest() -> None:
-    with pytest.raises(BadInput, match=r"did you mean 'hopper-radial-ppo'.*radial recipes"):
+    with pytest.raises(BadInput, match=r"radial recipes.*did you mean 'hopper-radial-ppo'"):
         recipe("hoper-radial-ppo")
 
 
