@@ -237,12 +237,6 @@ STATISTICS: dict[str, Callable[[], bytes]] = {
         obs_rms=new(STATS, mean=array(bytes(16), 2), var=array(struct.pack("<2d", -1, 1), 2))
     ),
     "no array": lambda: statistics(obs_rms=new(STATS, mean=num(1), var=num(1))),
-    "actions a list": lambda: sb3(data=data(action_space=["<class 'x.Discrete'>"])),
-    "actions a text": lambda: sb3(data=data(action_space="<class 'x.Discrete'>")),
-    "observations a list": lambda: sb3(data=data(observation_space=[2])),
-    "settings a list": lambda: sb3(data=data(policy_kwargs=[{"squash_output": True}])),
-    "squashed": lambda: sb3(data=data(policy_kwargs={"squash_output": True})),
-    "extractor a list": lambda: sb3(data=data(policy_kwargs={"features_extractor_class": ["FlattenExtractor"]})),
     "another shape": lambda: statistics(obs_rms=new(STATS, mean=array(bytes(24), 3), var=array(bytes(24), 3))),
     "clip is text": lambda: statistics(clip_obs=text("10")),
     "clip is negative": lambda: statistics(clip_obs=real(-1.0)),
