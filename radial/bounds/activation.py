@@ -49,6 +49,10 @@ class Activation(ABC):
     def slope_at_output(self, y: Tensor) -> Tensor:
         """φ'(x) as a function of y = φ(x), or as a mask where it is 0 or 1."""
 
+    def pull_back(self, gradient: Tensor, y: Tensor) -> Tensor:
+        """A gradient with respect to y = φ(x) as one with respect to x, in place."""
+        return gradient.mul_(self.slope_at_output(y))
+
     @abstractmethod
     def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
         """The slopes of the lower and the upper line; chosen for tightness only."""
@@ -58,7 +62,7 @@ class Activation(ABC):
         """Where φ(x) − slope·x may have an extreme: the solutions of φ'(x) = slope, and the kinks of φ."""
 
     def interval(self, *x: Interval) -> Interval:  # noqa: D102
-        return monotone(x[0], self.overwrite, self.slope_at_output)
+        return monotone(x[0], self.overwrite, self.pull_back)
 
     def lines(self, lower: Tensor, upper: Tensor) -> Lines:
         """Two lines around φ on [lower, upper]: the chosen slopes with exact intercepts."""

@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from radial.bounds.interval import Interval
+from radial.bounds.interval import Interval, fast_layout
 
 Backward = tuple[list[Tensor], Tensor | None]
 
@@ -104,7 +104,7 @@ class Convolution(Affine):
         return self.convolve(x, weight, bias, self.stride, self.padding, self.dilation, self.groups)
 
     def interval(self, *x: Interval) -> Interval:  # noqa: D102
-        weight, center, radius = (_fast_layout(tensor) for tensor in (self.weight, x[0].center, x[0].radius))
+        weight, center, radius = (fast_layout(tensor) for tensor in (self.weight, x[0].center, x[0].radius))
         return Interval(self._apply(center, weight, self.bias), self._apply(radius, weight.abs(), None))
 
     def backward(self, rows: Tensor, *x: Interval) -> Backward:  # noqa: D102
@@ -114,7 +114,7 @@ class Convolution(Affine):
 
     def _transposed(self, rows: Tensor, size: list[int]) -> Tensor:
         """The adjoint convolution, (n, out, *) → (n, in, *size)."""
-        rows = _fast_layout(rows)
+        rows = fast_layout(rows)
         onto_few = rows.ndim == 4 and self.weight.shape[1] <= 4 and self.groups == 1
         if onto_few and self.stride[0] == self.stride[1] and self.dilation == [1, 1]:
             return self._subpixel(rows, size)
@@ -241,13 +241,6 @@ class Concatenate(Affine):
 
     def magnitude(self, *x: Tensor) -> Tensor:  # noqa: D102
         return torch.cat(x, self.dim)
-
-
-def _fast_layout(images: Tensor) -> Tensor:
-    """On a CPU, convolutions run faster on channels-last tensors and keep that layout for the next layer."""
-    if images.ndim != 4 or images.device.type != "cpu":
-        return images
-    return images.to(memory_format=torch.channels_last)
 
 
 def _per_row(products: Tensor) -> Tensor:

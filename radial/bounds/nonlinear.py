@@ -28,6 +28,10 @@ class ReLU(Activation):
     def slope_at_output(self, y: Tensor) -> Tensor:  # noqa: D102
         return y > 0
 
+    def pull_back(self, gradient: Tensor, y: Tensor) -> Tensor:
+        """The same without a mask in between: one pass over memory instead of three."""
+        return torch.ops.aten.threshold_backward.grad_input(gradient, y, 0, grad_input=gradient)
+
     def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
         """CROWN's: above the chord, below the identity or zero, whichever leaves the smaller area."""
         left, right = lower.clamp(max=0), upper.clamp(min=0)
