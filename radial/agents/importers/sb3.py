@@ -28,6 +28,7 @@ DATA = 64 << 20  # bytes of the JSON
 POLICY = 2 << 30  # bytes of the weights
 RECURRENT = "recurrent policies are not supported: an observation alone does not decide their action"
 EXTRACTORS = ("FlattenExtractor", "NatureCNN")  # of stable_baselines3.common.torch_layers
+POLICIES = ("stable_baselines3.", "sb3_contrib.")  # modules whose policies are known; others may do anything in forward
 OTHERS = {
     "actor.": "SAC, TD3 and DDPG",
     "quantile_net.": "QR-DQN",
@@ -63,6 +64,10 @@ class Facts:
         """Refuse what changes the policy but leaves no trace in the shapes of its tensors."""
         if self.kwargs.get("squash_output") not in (None, False):
             raise BadInput(f"{path}: squashed actions (squash_output) are not supported")
+        policy = self.fields.get("policy_class")
+        module = policy.get("__module__") if isinstance(policy, dict) else None
+        if isinstance(module, str) and not module.startswith(POLICIES):
+            raise BadInput(f"{path}: policy_class must be one of Stable-Baselines3's own, got one of {module[:60]!r}")
         told = self.kwargs.get("features_extractor_class")
         known = [f"<class 'stable_baselines3.common.torch_layers.{name}'>" for name in EXTRACTORS]
         if told is not None and told not in known:

@@ -22,6 +22,7 @@ from radial.core.data import BadInput, Continuous, Discrete
 
 sb3 = pytest.importorskip("stable_baselines3", reason="compares with Stable-Baselines3, which is not installed")
 torch_layers: Any = pytest.importorskip("stable_baselines3.common.torch_layers")
+policies: Any = pytest.importorskip("stable_baselines3.common.policies")
 SHARED = Path(os.environ.get("RADIAL_MODELS") or Path(__file__).resolve().parents[4] / "shared" / "models")
 MODELS = SHARED / "sb3"
 
@@ -221,8 +222,15 @@ class Doubled(torch_layers.FlattenExtractor):
         return 2 * super().forward(observations)
 
 
-def ppo(action: Any = CHOICE, **settings: Any) -> Any:
-    return sb3.PPO("MlpPolicy", Blank(VECTOR, action), n_steps=8, batch_size=8, device="cpu", **settings)
+class Turned(policies.ActorCriticPolicy):
+    """A policy whose network gives the logits upside down, which nothing in its weights tells."""
+
+    def _get_action_dist_from_latent(self, latent_pi: torch.Tensor) -> Any:
+        return super()._get_action_dist_from_latent(-latent_pi)
+
+
+def ppo(action: Any = CHOICE, policy: Any = "MlpPolicy", **settings: Any) -> Any:
+    return sb3.PPO(policy, Blank(VECTOR, action), n_steps=8, batch_size=8, device="cpu", **settings)
 
 
 UNREAD: dict[str, tuple[Callable[[], Any], str]] = {
@@ -245,6 +253,10 @@ UNREAD: dict[str, tuple[Callable[[], Any], str]] = {
     "own extractor": (
         lambda: ppo(policy_kwargs={"features_extractor_class": Doubled}),
         "features_extractor_class must be FlattenExtractor or NatureCNN, got .*Doubled",
+    ),
+    "own policy": (
+        lambda: ppo(policy=Turned),
+        "policy_class must be one of Stable-Baselines3's own, got one of '.*sb3_test'",
     ),
     "another algorithm": (
         lambda: sb3.SAC("MlpPolicy", Blank(VECTOR, TORQUES), buffer_size=10),
