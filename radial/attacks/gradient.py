@@ -25,10 +25,17 @@ class Memoryless:
     def reset(self, done: Tensor) -> None:
         """Nothing is remembered, so nothing is forgotten."""
 
+    def draws_nothing(self, agent: Any) -> bool:
+        """Whether what it does to an observation follows from that observation alone, so that others may be left out."""
+        return False
+
 
 @dataclass(frozen=True)
 class NoAttack(Memoryless):
     """Shows what is there: an evaluation without an adversary."""
+
+    def draws_nothing(self, agent: Any) -> bool:  # noqa: D102
+        return True
 
     def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
         """The centre, (B, *obs)."""
@@ -152,6 +159,10 @@ class PGD(Memoryless):
             return distance_of_means(agent, center)
         return margin_against(agent, center) if self.loss == "margin" else cross_entropy(agent, center)
 
+    def draws_nothing(self, agent: Any) -> bool:
+        """Only a single run that starts at the centre."""
+        return self.restarts == 1 and not self.random_start and isinstance(agent.actions, Discrete)
+
     def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
         """The last iterate of one run, or the best point of several, (B, *obs)."""
         score = self.score(agent, ball.center)
@@ -174,6 +185,10 @@ class FGSM(Memoryless):
     def score(self, agent: Any, center: Tensor) -> Score:
         """Cross-entropy or squared distance at x, (B, *obs) → (B,)."""
         return PGD().score(agent, center)
+
+    def draws_nothing(self, agent: Any) -> bool:
+        """Against agents that choose among actions."""
+        return isinstance(agent.actions, Discrete)
 
     def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
         """Where the step ends, (B, *obs)."""

@@ -243,20 +243,25 @@ def attacked(
     policy_rng: torch.Generator | None = None,
     audit: Audit | None = None,
 ) -> Callable[[View], Tensor]:
-    """How an agent chooses when an attack stands between it and the world, watched or not; for `play`."""
+    """How an agent chooses when an attack stands between it and the world, watched or not; for `play`.
+
+    An attack that `draws_nothing` is asked only about what counts: on frames its steps are most of the time.
+    """
+    few = bool(getattr(attack, "draws_nothing", lambda _: False)(agent))
 
     @torch.no_grad()
     def choose(view: View) -> Tensor:
-        x = agent.prepare(view.obs)
+        x, rows = agent.prepare(view.obs), view.counts
         if attack is not None:
-            ball = ball_of(agent, x, radius, p)
             attack.reset(view.first)
-            proposal = attack.perturb(agent, ball, attack_rng).detach()
+            hit = rows if few and not bool(rows.all()) else slice(None)
+            ball = ball_of(agent, x[hit], radius, p)
+            proposal = attack.perturb(agent, ball, attack_rng).detach() if len(ball.center) else ball.center
             if not bool(torch.isfinite(proposal).all()):
                 raise BadInput(f"attack must return finite observations, {attack!r} gave NaN or inf")
-            x = ball.project(proposal)
+            x = x.clone()
+            x[hit] = ball.project(proposal)
         action = agent.act(x, policy_rng)
-        rows = view.counts
         if audit is not None and bool(rows.any()):
             audit.check(agent, ball_of(agent, agent.prepare(view.obs)[rows], radius, p), action[rows])
         return action

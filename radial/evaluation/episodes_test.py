@@ -1,6 +1,6 @@
 import json
 import math
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from radial.agents.agents import CategoricalAgent, GaussianAgent
-from radial.attacks import MAD
+from radial.attacks import MAD, PGD
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, Step
 from radial.evaluation.episodes import Evaluation, View, attacked, evaluate, play, side_by_side, spec_of
@@ -162,6 +162,30 @@ def test_an_attack_that_cheats_is_cut_to_the_ball() -> None:
 def test_an_attack_that_breaks_is_named(value: float) -> None:
     with pytest.raises(BadInput, match=r"attack must return finite observations, Cheat\(\) gave NaN or inf"):
         evaluate(random_agent(), CARTPOLE, Cheat(value), 0.1, episodes=2)
+
+
+@dataclass(frozen=True)
+class Counted(PGD):
+    """PGD that counts what it is asked about; `alone` says whether observations may be left out."""
+
+    alone: bool = True
+    asked: list[int] = field(default_factory=list)
+
+    def draws_nothing(self, agent: Any) -> bool:
+        return self.alone and super().draws_nothing(agent)
+
+    def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
+        self.asked.append(len(ball.center))
+        return super().perturb(agent, ball, rng)
+
+
+def test_an_attack_without_chance_is_asked_only_about_what_counts() -> None:
+    few, all_of_them = Counted(), Counted(alone=False)
+    found = [evaluate(random_agent(), CARTPOLE, attack, 0.2, episodes=6) for attack in (few, all_of_them)]
+    assert found[0].returns == found[1].returns
+    assert sum(few.asked) == sum(found[0].lengths)
+    assert set(all_of_them.asked) == {6}
+    assert not PGD.strong().draws_nothing(random_agent())
 
 
 def test_an_attack_hears_of_every_new_episode() -> None:
