@@ -26,7 +26,7 @@ class Memoryless:
         """Nothing is remembered, so nothing is forgotten."""
 
     def draws_nothing(self, agent: Any) -> bool:
-        """Whether what it does to an observation follows from that observation alone, so that others may be left out."""
+        """Whether what it does to an observation follows from that one alone, so that others may be left out."""
         return False
 
 

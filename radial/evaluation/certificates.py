@@ -186,7 +186,8 @@ def gwc(
 class Search:
     """How hard to look for a perturbation that changes an action: ascent on max_{y≠a} s_y − s_a, best iterate kept.
 
-    The first run starts at the centre, then corners and uniform points take turns.
+    The first run starts at the centre, then corners and uniform points take turns; where one has succeeded, there is
+    no other.
     """
 
     restarts: int = 3  # runs in all
@@ -196,13 +197,16 @@ class Search:
     def find(self, agent: Agent, ball: Ball, action: Tensor, rng: torch.Generator) -> Tensor:
         """What the agent does at the worst points that were found, (B,); it differs from `action` where one is bad."""
         check_whole("restarts", self.restarts, 1)
-        score, found = margin(agent, action), action.clone()
+        found = action.clone()
         for restart in range(self.restarts):
-            kind = "corner" if restart % 2 else "uniform"
-            start = ball.center if restart == 0 else ball.sample(rng, kind)
-            shown = ball.project(pgd(score, ball, steps=self.steps, step_size=self.step_size, start=start)[0])
+            left = (found == action).nonzero().flatten()
+            if not len(left):
+                break
+            near, score = replace(ball, center=ball.center[left]), margin(agent, action[left])
+            start = near.center if restart == 0 else near.sample(rng, "corner" if restart % 2 else "uniform")
+            shown = near.project(pgd(score, near, steps=self.steps, step_size=self.step_size, start=start)[0])
             with torch.no_grad():
-                found = torch.where(found == action, agent.act(shown), found)
+                found[left] = agent.act(shown)
         return found
 
 
