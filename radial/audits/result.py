@@ -11,7 +11,7 @@ from radial.evaluation import statistics
 
 
 @dataclass(frozen=True)
-class Played:
+class Played(statistics.Averaged):
     """Episodes under one attack at one radius; number i starts as number i of every other attack does.
 
     gap, gap_sem  what the attack costs against the undisturbed episodes, paired
@@ -25,16 +25,11 @@ class Played:
     gap: float = 0.0
     gap_sem: float = 0.0
 
-    @property
-    def mean(self) -> float:
-        """Mean return."""
-        return statistics.mean(self.returns)
-
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
         return {
             "attack": self.attack, "radius": self.radius, "settings": self.settings, "returns": list(self.returns),
-            "lengths": list(self.lengths), "mean": self.mean, "sem": statistics.sem(self.returns),
+            "lengths": list(self.lengths), "mean": self.mean, "sem": self.sem,
             "iqm": statistics.iqm(self.returns), "iqm_ci95": list(statistics.iqm_ci95([self.returns])),
             "gap": self.gap, "gap_sem": self.gap_sem,
         }  # fmt: skip

@@ -56,7 +56,7 @@ class Terms:
 
 
 @dataclass(frozen=True)
-class GreedyWorstCase:
+class GreedyWorstCase(statistics.Averaged):
     """GWC: the returns when at each step the adversary forces the possible action that the agent likes least.
 
     An estimate of the worst case and no bound of it: a worse return may lie behind an action that looks better.
@@ -67,16 +67,6 @@ class GreedyWorstCase:
     lengths: tuple[int, ...]
     open_steps: int  # where more than one action was possible
     wall_seconds: float
-
-    @property
-    def mean(self) -> float:
-        """Mean return."""
-        return statistics.mean(self.returns)
-
-    @property
-    def sem(self) -> float:
-        """Standard error of the mean, as the paper prints it."""
-        return statistics.sem(self.returns)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values that `json` can write."""
@@ -92,7 +82,7 @@ class GreedyWorstCase:
 
 
 @dataclass(frozen=True)
-class CertificationRate:
+class CertificationRate(statistics.Averaged):
     """ACR: the share of an undisturbed agent's steps whose action no perturbation can change, and the other shares.
 
     certified, attacked, unknown  steps of each episode: proven, refuted by a search, neither
@@ -113,14 +103,9 @@ class CertificationRate:
         return tuple(proven / length for proven, length in zip(self.certified, self.lengths, strict=True))
 
     @property
-    def mean(self) -> float:
-        """Mean certified share of an episode, which is what the paper reports."""
-        return statistics.mean(self.rates)
-
-    @property
-    def sem(self) -> float:
-        """Its standard error."""
-        return statistics.sem(self.rates)
+    def values(self) -> tuple[float, ...]:
+        """Its mean over episodes is what the paper reports."""
+        return self.rates
 
     def to_json(self) -> dict[str, Any]:
         """Plain values that `json` can write."""

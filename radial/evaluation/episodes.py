@@ -101,7 +101,7 @@ def play(
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class Evaluation(statistics.Averaged):
     """What an agent scored, and everything needed to score it again."""
 
     agent: str
@@ -121,16 +121,6 @@ class Evaluation:
     certified_by: str | None = None  # the bound method that watched
     certified: int | None = None  # steps whose action it certified at this radius; none of them changed
     first_finished: bool = False  # the episodes are those that ended first; False: each env played its share
-
-    @property
-    def mean(self) -> float:
-        """Mean return."""
-        return statistics.mean(self.returns)
-
-    @property
-    def sem(self) -> float:
-        """Standard error of the mean, as the paper prints it."""
-        return statistics.sem(self.returns)
 
     @property
     def iqm(self) -> float:

@@ -20,7 +20,7 @@ from radial.evaluation.episodes import Progress, View, check_spaces, name_of, pl
 
 
 @dataclass(frozen=True)
-class QBias:
+class QBias(statistics.Averaged):
     """What an agent expected at every step of some episodes, and what came.
 
     predicted  Q(s, a) of the action taken
@@ -49,14 +49,9 @@ class QBias:
         return tuple(statistics.mean(errors) for errors in self.errors)
 
     @property
-    def mean(self) -> float:
-        """Over episodes."""
-        return statistics.mean(self.means)
-
-    @property
-    def sem(self) -> float:
-        """Its standard error."""
-        return statistics.sem(self.means)
+    def values(self) -> tuple[float, ...]:
+        """The mean error of each episode."""
+        return self.means
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; of the curves only that of the first episode, to six digits."""

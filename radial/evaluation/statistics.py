@@ -12,6 +12,27 @@ from torch import Tensor
 from radial.core.data import BadInput
 
 
+class Averaged:
+    """What results with one number per episode share: mean and standard error of `values`, which are the returns."""
+
+    returns: tuple[float, ...]
+
+    @property
+    def values(self) -> tuple[float, ...]:
+        """One number of each episode."""
+        return self.returns
+
+    @property
+    def mean(self) -> float:
+        """Mean over the episodes."""
+        return mean(self.values)
+
+    @property
+    def sem(self) -> float:
+        """Standard error of the mean, as the paper prints it."""
+        return sem(self.values)
+
+
 def mean(returns: Sequence[float]) -> float:
     """Σx/n."""
     return float(_tensor(returns).mean())

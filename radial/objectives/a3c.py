@@ -23,7 +23,7 @@ from radial.losses.actor_critic import (
     worst_case_policy_gradient,
 )
 from radial.losses.policy import Categorical
-from radial.objectives.bounding import ATARI, Coefficients, Mix, cheapest, check, enclose, schedules
+from radial.objectives.bounding import ATARI, Coefficients, Mix, cheapest, check, enclose, weighted
 
 
 class ActorCritic(Protocol):
@@ -133,9 +133,8 @@ class _Radial(ABC):
         """The adversarial term of each row, (R,), from bounds on the logits (R, A)."""
 
     def coefficients(self, step: int) -> dict[str, float]:
-        """ε, and κ, which is 1 while ε is 0: training is standard before the ramp."""
-        at = schedules(self.radius, self.bound, step)
-        return at | {"kappa": self.kappa(step) if at["radius"] > 0 else 1.0}
+        """ε, and κ, which is 1 while ε is 0."""
+        return weighted(self.radius, self.bound, self.kappa, step)
 
     def at(self, step: int) -> Objective:
         """Plain A3C while ε is 0."""

@@ -52,6 +52,12 @@ def schedules(radius: Schedule, bound: str | Mix, step: int) -> dict[str, float]
     return at if isinstance(bound, str) else at | {"share": bound.share(step)}
 
 
+def weighted(radius: Schedule, bound: str | Mix, kappa: Schedule, step: int) -> dict[str, float]:
+    """The same and κ, which is 1 while ε is 0: training is standard before the ramp."""
+    at = schedules(radius, bound, step)
+    return at | {"kappa": kappa(step) if at["radius"] > 0 else 1.0}
+
+
 def enclose(network: nn.Module, ball: Ball, bound: str | Mix, at: Coefficients, rows: Tensor | None = None) -> Bounds:
     """Bounds of a network's outputs, or of linear forms of them, by one method or a mix of two."""
     if isinstance(bound, str):

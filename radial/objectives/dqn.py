@@ -18,7 +18,7 @@ from radial.core.data import BadInput, Bounds
 from radial.core.schedules import Constant, Schedule, settle
 from radial.losses.action_values import overlap, symmetric_overlap, worst_case_td
 from radial.losses.baselines import imitation, margin_hinge, robust_imitation
-from radial.objectives.bounding import ATARI, Coefficients, Mix, cheapest, check, enclose, schedules
+from radial.objectives.bounding import ATARI, Coefficients, Mix, cheapest, check, enclose, schedules, weighted
 from radial.objectives.q_learning import (
     TD,
     Batch,
@@ -92,9 +92,8 @@ class _Radial(ABC):
         """The adversarial term of each row, (B,), from bounds on the centred advantages (B, A)."""
 
     def coefficients(self, step: int) -> dict[str, float]:
-        """ε, and κ, which is 1 while ε is 0: training is standard before the ramp."""
-        at = schedules(self.radius, self.bound, step)
-        return at | {"kappa": self.kappa(step) if at["radius"] > 0 else 1.0}
+        """ε, and κ, which is 1 while ε is 0."""
+        return weighted(self.radius, self.bound, self.kappa, step)
 
     def at(self, step: int) -> Objective:
         """The plain loss while ε is 0."""

@@ -19,7 +19,7 @@ from radial.core.schedules import Constant, Schedule, settle
 from radial.losses.actor_critic import policy_overlap
 from radial.losses.policy import Categorical, Family, Gaussian, clipped_surrogate
 from radial.losses.radial import six_way_surrogate, worst_case_likelihood, worst_case_surrogate
-from radial.objectives.bounding import Coefficients, Mix, cheapest, check, enclose, schedules
+from radial.objectives.bounding import Coefficients, Mix, cheapest, check, enclose, schedules, weighted
 
 
 class ActorCritic(Protocol):
@@ -130,9 +130,8 @@ class _Radial(ABC):
         """The adversarial term of each row, (B,), to be maximised."""
 
     def coefficients(self, step: int) -> dict[str, float]:
-        """ε, and κ, which is 1 while ε is 0: training is standard before the ramp."""
-        at = schedules(self.radius, self.bound, step)
-        return at | {"kappa": self.kappa(step) if at["radius"] > 0 else 1.0}
+        """ε, and κ, which is 1 while ε is 0."""
+        return weighted(self.radius, self.bound, self.kappa, step)
 
     def at(self, step: int) -> Objective:
         """Plain PPO while ε is 0."""
