@@ -76,6 +76,15 @@ def test_the_same_generator_gives_the_same_answer(attack: Any, agent: Any, ball:
     assert torch.equal(before, torch.get_rng_state()), "randomness is an argument"
 
 
+def test_one_that_draws_nothing_does_the_same_to_a_few(attack: Any, agent: Any, ball: Ball) -> None:
+    if not getattr(attack, "draws_nothing", lambda _: False)(agent):
+        return
+    rng, few = seeded(3), replace(ball, center=ball.center[10:20])
+    whole = attack.perturb(agent, ball, rng)
+    assert torch.equal(rng.get_state(), seeded(3).get_state())
+    assert torch.allclose(attack.perturb(agent, few, rng), whole[10:20], atol=1e-6)
+
+
 def test_the_agent_is_left_as_it_was(attack: Any, agent: Any, ball: Ball) -> None:
     before = copy.deepcopy(agent.state_dict())
     with torch.no_grad():  # as in an evaluation
