@@ -45,11 +45,17 @@ CASES = {
 }
 
 
+def begun(folder: Path) -> bool:
+    """Whether there is a run to go on with."""
+    return (folder / "config.json").is_file()
+
+
 def start_of(case: Case, runs: Path) -> Any:
     """The agent to begin with: a file of the papers, or one that is trained here by its recipe."""
     if "/" in case.start:
         return rr.load(MODELS / case.start, env=case.env)
-    return rr.train(rr.recipe(case.start).config, 0, out=runs / f"{case.start}-seed0", resume=True, recipe=case.start)
+    folder = runs / f"{case.start}-seed0"
+    return rr.train(rr.recipe(case.start).config, 0, out=folder, resume=begun(folder), recipe=case.start)
 
 
 def run(name: str, runs: Path, threads: int) -> dict[str, Any]:
@@ -58,7 +64,14 @@ def run(name: str, runs: Path, threads: int) -> dict[str, Any]:
     start, folder = start_of(case, runs), runs / f"robustify-{name}"
     began = time.perf_counter()
     found = rr.robustify(
-        start, case.radius, case.steps, env=case.env, episodes=case.episodes, out=folder, resume=True, threads=threads
+        start,
+        case.radius,
+        case.steps,
+        env=case.env,
+        episodes=case.episodes,
+        out=folder,
+        resume=begun(folder),
+        threads=threads,
     )
     seconds = time.perf_counter() - began
     facts = found.to_json() | {"seconds": round(seconds)}
