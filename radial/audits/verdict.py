@@ -1,9 +1,7 @@
 """The headline of an audit, in plain words. Only numbers that are in the result are spoken of."""
 
-import math
-
 from radial.audits.result import AuditResult
-from radial.core.words import spell_radius
+from radial.core.words import round_down, spell_radius
 from radial.evaluation.statistics import sem
 
 KEEPS = 0.9  # of the undisturbed return: what is called standing firm
@@ -54,15 +52,10 @@ def _proven(result: AuditResult) -> str:
         radius, lower, starts = max(useful) if useful else max(certified, key=lambda one: one[1])
         what = "Proven" if useful else "Little is proven"
         whose = f"mean return from these {starts} first states" if starts > 1 else "return from this one first state"
-        return f"{what}: at ε = {spell_radius(radius)} no adversary can bring its {whose} below {_down(lower)}."
+        return f"{what}: at ε = {spell_radius(radius)} no adversary can bring its {whose} below {round_down(lower)}."
     if result.certified_radius is not None:
         mean = result.certified_radius["mean"]
         if mean == 0:
             return "Not one action of the states it visited is proven, at any ε."
         return f"In the mean over visited states its action is proven up to ε = {mean:.2g}. Its return is not proven."
     return "Nothing about its return is proven."
-
-
-def _down(value: float) -> str:
-    """One digit behind the point, never more than the value."""
-    return f"{math.floor(10 * value + 1e-6) / 10:.1f}"

@@ -12,6 +12,11 @@ def spell_radius(radius: float) -> str:
     return f"{pixels}/255" if steps else plain
 
 
+def round_down(value: float) -> str:
+    """One digit behind the point and never more than the value: how what is proven from below is said."""
+    return f"{math.floor(10 * value + 1e-6) / 10:.1f}"
+
+
 def nearest(name: str, known: Collection[str]) -> str:
     """Such as "; did you mean 'mad'?", or nothing."""
     close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)

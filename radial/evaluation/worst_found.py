@@ -7,6 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+from radial.core.words import round_down
 from radial.evaluation import statistics
 from radial.evaluation.certificates import Terms
 
@@ -89,7 +90,7 @@ class AbsoluteWorstCase:
         if self.exact:
             return f"AWC {self.upper:.1f}, exact, {where}"
         unfinished = sum(not start.exact for start in self.starts)
-        proven = "nothing" if math.isinf(self.lower) else f"{self.lower:.1f}"
+        proven = "nothing" if math.isinf(self.lower) else round_down(self.lower)
         return (
             f"AWC ≤ {self.upper:.1f}, proven ≥ {proven}, {where}: the budget of {self.budget} states ended "
             f"{unfinished} of {len(self.starts)} searches"

@@ -140,8 +140,8 @@ def test_cells() -> None:
     assert all(len(row) == len(headings) for row in rows)
     assert "lower side: proven, 2 starts" in figure(audited())
     single = audited()
-    single["levels"][0]["bracket"] |= {"starts": 1, "kind": "estimate"}
-    assert rows_of(single)[1][1][6] == "estimate, 1 start"
+    single["levels"][0]["bracket"] |= {"lower": 1.99, "starts": 1, "kind": "estimate"}
+    assert rows_of(single)[1][1][4:7:2] == ["1.9", "estimate, 1 start"]  # a bound from below is not rounded up
     several = [{"kind": kind, "starts": n} for kind, n in (("certified", 3), ("certified", 2), ("estimate", 5))]
     assert kind_of(*several) == "proven, 2 or 3 starts; estimate, 5 starts"
     assert kind_of({"kind": "none", "starts": 4}) == ""

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from radial.core.words import spell_radius
+from radial.core.words import round_down, spell_radius
 
 EMPTY = "–"
 KINDS = {
@@ -37,7 +37,8 @@ def rows_of(facts: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
         worst = next((one for one in level["attacks"] if one["attack"] == level["worst"]), None)
         side = level["bracket"] or {"lower": None, "gap": None, "kind": "none", "starts": 0}
         row = [spell_radius(level["radius"]), level["worst"] or EMPTY, spread(worst), interval(worst)]
-        row += [number(side["lower"]), number(side["gap"]), kind_of(side)]
+        lower = EMPTY if side["lower"] is None else round_down(side["lower"])
+        row += [lower, number(side["gap"]), kind_of(side)]
         if discrete:
             row += [spread(level["acr"], 3), spread(level["gwc"])]
         else:
