@@ -84,7 +84,7 @@ def _plot_worst_cases(drawing: Any, drawn: Drawn) -> None:
     panel.set_ylim(-0.04, 1.04)
     panel.set_xlabel("255·ε")
     panel.set_ylabel("share of starts (ACR: of steps)")
-    _finish(panel)
+    _finish(panel, columns=4)
 
 
 # ---------------------------------------------------------------------------------------------------------- bias of Q
@@ -120,14 +120,15 @@ def _plot_q_bias(drawing: Any, drawn: Drawn) -> None:
     panels[1].axhline(0.0, color="#666666", linewidth=0.8)
     for panel in panels:
         panel.set_xlabel("step")
-        _finish(panel)
+        _finish(panel, columns=1)
 
 
-def _finish(panel: Any) -> None:
+def _finish(panel: Any, columns: int) -> None:
     panel.grid(axis="y", color="#dddddd", linewidth=0.6)
     panel.set_axisbelow(True)
     panel.spines[["top", "right"]].set_visible(False)
-    panel.legend(frameon=False, fontsize="small")
+    # below, where no curve can be
+    panel.legend(frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=columns)
 
 
 PAGES: dict[str, Callable[[Drawn], tuple[str, list[str], list[list[str]]]]] = {
