@@ -101,7 +101,7 @@ class LeakyReLU(Activation):
         return F.leaky_relu(x, self.negative_slope)
 
     def slope_at_output(self, y: Tensor) -> Tensor:  # noqa: D102
-        return torch.where(y > 0, 1.0, self.negative_slope).to(y.dtype)
+        return torch.full_like(y, self.negative_slope).masked_fill(y > 0, 1.0)  # in y's own precision
 
     def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
         at_ends = self.slope_at_output(lower), self.slope_at_output(upper)
