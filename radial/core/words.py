@@ -13,7 +13,7 @@ def spell_radius(radius: float) -> str:
 
 
 def round_down(value: float) -> str:
-    """One digit behind the point and never more than the value: how what is proven from below is said."""
+    """One digit behind the point, rounded down, as what is proven from below is said; 1e-7 is left to a mean's rounding."""
     return f"{math.floor(10 * value + 1e-6) / 10:.1f}"
 
 
