@@ -13,7 +13,7 @@ def spell_radius(radius: float) -> str:
 
 
 def round_down(value: float) -> str:
-    """One digit behind the point, rounded down, as what is proven from below is said; 1e-7 is left to a mean's rounding."""
+    """How what is proven from below is said: one digit, rounded down; 1e-7 is left to the rounding of a mean."""
     return f"{math.floor(10 * value + 1e-6) / 10:.1f}"
 
 
