@@ -1,4 +1,4 @@
-"""A box around a layer's value, kept as centre and radius, and the one way to push it through a monotone function.
+"""A box around a layer's value, kept as centre and radius, and the ways to push it through a monotone function.
 
 Centre and radius are what affine layers want (the centre takes W, the radius |W|). A radius whose batch axis has
 length 1 is shared by the whole batch: that is how the first layer's radius is computed once instead of B times.
@@ -81,6 +81,20 @@ def monotone(x: Interval, f: Pointwise, pull_back: PullBack) -> Interval:
     return Interval(*_Monotone.apply(fast_layout(x.center), x.radius, f, pull_back))
 
 
+def rectified(x: Interval, pull_back: PullBack) -> Interval:
+    """The image under max(·, 0), exact in its radius however small that is.
+
+    Half the difference of both ends would be lost where the radius is less than a rounding of the centre, and a deep
+    network may multiply a radius of 1e-10 by as much. With u = max(c + r, 0) it is r where c ≥ r, u/2 where the
+    interval is cut, and 0 beyond: min(r, u/2) in all three.
+    """
+    if x.center.numel() < SMALL or compiling():
+        upper = torch.relu(x.upper)
+        radius = torch.minimum(upper / 2, x.radius)
+        return Interval(upper - radius, radius)
+    return Interval(*_Rectified.apply(fast_layout(x.center), x.radius, pull_back))
+
+
 class _Monotone(torch.autograd.Function):
     """Centre and radius by way of both ends of the interval.
 
@@ -105,12 +119,39 @@ class _Monotone(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: FunctionCtx, grad_center: Tensor, grad_radius: Tensor) -> tuple[Tensor, Tensor, None, None]:
-        lower, upper = ctx.saved_tensors  # type: ignore[attr-defined]
-        pull_back = ctx.pull_back  # type: ignore[attr-defined]
-        through_upper = pull_back(grad_center + grad_radius, upper)
-        through_lower = pull_back(grad_center - grad_radius, lower)
-        to_center = through_lower.lerp_(through_upper, 0.5)  # half of the sum, and below half of the difference
-        to_radius = through_upper.sub_(to_center)
-        if ctx.shared:  # type: ignore[attr-defined]
-            to_radius = to_radius.sum(0, keepdim=True)
+        to_center, to_radius = _pulled_back(ctx, grad_center, grad_radius)
         return to_center, to_radius, None, None
+
+
+def _pulled_back(ctx: FunctionCtx, grad_center: Tensor, grad_radius: Tensor) -> tuple[Tensor, Tensor]:
+    """Gradients with respect to centre and radius, by way of both ends of the image."""
+    lower, upper = ctx.saved_tensors  # type: ignore[attr-defined]
+    pull_back = ctx.pull_back  # type: ignore[attr-defined]
+    through_upper = pull_back(grad_center + grad_radius, upper)
+    through_lower = pull_back(grad_center - grad_radius, lower)
+    to_center = through_lower.lerp_(through_upper, 0.5)  # half of the sum, and below half of the difference
+    to_radius = through_upper.sub_(to_center)
+    if ctx.shared:  # type: ignore[attr-defined]
+        to_radius = to_radius.sum(0, keepdim=True)
+    return to_center, to_radius
+
+
+class _Rectified(torch.autograd.Function):
+    """`rectified`, with the gradient of any other monotone function: its ends say which of the three cases it was."""
+
+    @staticmethod
+    def forward(ctx: FunctionCtx, center: Tensor, radius: Tensor, pull_back: PullBack) -> tuple[Tensor, Tensor]:
+        upper = (center + radius).relu_()
+        out = torch.minimum(upper / 2, radius)
+        middle = upper - out
+        if any(ctx.needs_input_grad):  # type: ignore[attr-defined]
+            ctx.save_for_backward(middle - out, upper)
+            ctx.pull_back = pull_back  # type: ignore[attr-defined]
+            ctx.shared = radius.shape[0] == 1 and center.shape[0] != 1  # type: ignore[attr-defined]
+        return middle, out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, grad_center: Tensor, grad_radius: Tensor) -> tuple[Tensor, Tensor, None]:
+        to_center, to_radius = _pulled_back(ctx, grad_center, grad_radius)
+        return to_center, to_radius, None

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from radial.bounds.activation import Activation, Lines
 from radial.bounds.affine import Backward
-from radial.bounds.interval import Interval
+from radial.bounds.interval import Interval, rectified
 
 TRANSCENDENTAL = 16  # units of roundoff allowed to tanh, exp and their kin: every library we know stays below 8
 
@@ -31,6 +31,10 @@ class ReLU(Activation):
     def pull_back(self, gradient: Tensor, y: Tensor) -> Tensor:
         """The same without a mask in between: one pass over memory instead of three."""
         return torch.ops.aten.threshold_backward.grad_input(gradient, y, 0, grad_input=gradient)
+
+    def interval(self, *x: Interval) -> Interval:
+        """Without a rounding of its own."""
+        return rectified(x[0], self.pull_back)
 
     def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
         """CROWN's: above the chord, below the identity or zero, whichever leaves the smaller area."""
@@ -246,6 +250,12 @@ def _divide(a: Tensor, b: Tensor, otherwise: float) -> Tensor:
     return torch.where(positive, a / torch.where(positive, b, 1.0), otherwise)
 
 
+def _taken(x: Tensor, places: Tensor) -> Tensor:
+    """The elements of x (B or 1, C, H, W) at places (B, C, H', W') of its flattened channels."""
+    flat = x.flatten(2).expand(places.shape[0], -1, -1)
+    return flat.gather(2, places.flatten(2)).view(places.shape)
+
+
 @dataclass(eq=False)
 class MaxPool:
     """The largest element of each window of a (B, C, H, W) tensor. Exact in floating point.
@@ -270,8 +280,16 @@ class MaxPool:
     def _pool(self, x: Tensor) -> Tensor:
         return F.max_pool2d(x, self.kernel, self.stride, self.padding, self.dilation)
 
-    def interval(self, *x: Interval) -> Interval:  # noqa: D102
-        return Interval.between(self._pool(x[0].lower), self._pool(x[0].upper))
+    def interval(self, *x: Interval) -> Interval:
+        """Both ends, by the elements they come from: their difference would lose a radius far below the centre."""
+        below, above = self._winners(x[0].lower), self._winners(x[0].upper)
+        low, high = (_taken(x[0].center, places) for places in (below, above))
+        shrink, grow = (_taken(x[0].radius, places) for places in (below, above))
+        return Interval((low + high + (grow - shrink)) / 2, (high - low + (grow + shrink)) / 2)
+
+    def _winners(self, x: Tensor) -> Tensor:
+        """Where the largest element of each window lies in its flattened channel, (B, C, H', W')."""
+        return F.max_pool2d_with_indices(x.detach(), self.kernel, self.stride, self.padding, self.dilation)[1]
 
     def _windows(self, x: Tensor) -> Tensor:
         """(B, C, H, W) → (B, C, window, positions), padded with −inf."""
