@@ -122,7 +122,7 @@ def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
 
 
 def _previous(folder: Path) -> Path:
-    return folder.with_name(f".{folder.name}.previous")
+    return folder.parent / f".{folder.name}.previous"
 
 
 def _sync(folder: Path) -> None:

@@ -137,9 +137,13 @@ def wrap(
         if not isinstance(given, nn.Module) and not (name == "critic" and given is None):
             raise BadInput(f"{name} must be a torch.nn.Module, got {type(given).__name__}")
     _check(prepare, observation_shape, valid_range)
+    if log_std is not None and not isinstance(log_std, Tensor):
+        raise BadInput(f"log_std must be a tensor (D,) or None, got {log_std!r}")
     count = _outputs(module) if actions is None else check_whole("actions", actions, 1)
     agent = KINDS[kind](module, prepare, observation_shape=observation_shape, critic=critic, valid_range=valid_range)
     if isinstance(agent, WrappedGaussian):
+        if log_std is not None and (log_std.shape != (count,) or not bool(log_std.isfinite().all())):
+            raise BadInput(f"log_std must be {count} finite numbers, got {tuple(log_std.shape)}: {str(log_std)[:60]}")
         agent.actions, agent.log_std = Continuous(count), log_std
     else:
         agent.actions = Discrete(count)

@@ -56,6 +56,8 @@ def test_means() -> None:
         ({"valid_range": (1, 0)}, r"valid_range must be two finite numbers, the smaller one first, got \(1, 0\)"),
         ({"valid_range": (0, "1")}, "valid_range must be two finite numbers"),
         ({"valid_range": 1}, "valid_range must be two finite numbers"),
+        ({"log_std": [0.0]}, r"log_std must be a tensor \(D,\) or None, got \[0.0\]"),
+        ({"kind": "gaussian", "log_std": torch.zeros(3)}, r"log_std must be 2 finite numbers, got \(3,\)"),
     ],
 )
 def test_arguments_that_make_no_sense(change: dict[str, Any], says: str) -> None:

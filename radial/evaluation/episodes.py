@@ -314,6 +314,22 @@ def check_spaces(agent: Agent, env: Spaces) -> None:
         own, given = getattr(agent, field, None), getattr(env, field)
         if own is not None and own != given:
             raise BadInput(f"agent must fit the env: its {field} is {own}, that of {env.spec} is {given}")
+    if hasattr(agent, "door"):  # a network of others: one try says more than what is known of it
+        _try(agent, env)
+
+
+def _try(agent: Any, env: Spaces) -> None:
+    """Refuse a network that cannot take what the env shows, or gives something else than its actions."""
+    shape = env.observation_shape
+    try:
+        with torch.no_grad():
+            given = tuple(agent.scores(agent.prepare(torch.zeros(1, *shape))).shape)
+    except RuntimeError as error:
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise BadInput(f"agent must fit the env: its network cannot take {shape} of {env.spec}: {why}") from None
+    wanted = (1, agent.actions.n if isinstance(agent.actions, Discrete) else agent.actions.size)
+    if given != wanted:
+        raise BadInput(f"agent must give scores of shape {wanted} for one observation, got {given}")
 
 
 def check_radius(radius: float, p: float) -> None:

@@ -6,6 +6,7 @@ pickled there (spaces, schedules, buffers) is never looked at.
 
 import io
 import math
+import re
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -41,7 +42,9 @@ class Facts:
     """What the plain fields of `data` say.
 
     fields, kwargs  all of them; `policy_kwargs` among them
-    shape, picture  of one observation, colours first; whether it is divided by 255 on the way in
+    shape, picture  of one observation, colours first; whether it has rows, columns and colours of 0 … 255
+    shares          whether the library divides it by 255
+    limits          the least and the largest value of an observation, where they are the same for all of it
     """
 
     fields: Mapping[str, Any]
@@ -49,16 +52,18 @@ class Facts:
     shape: tuple[int, ...] | None
     picture: bool
     shares: bool
+    limits: tuple[float, float] | None
 
     def activation(self, path: Path, default: type[nn.Module]) -> type[nn.Module]:
         """The one named in `policy_kwargs`, or the library's own for this algorithm."""
         told = self.kwargs.get("activation_fn")
         if told is None:
             return default
-        name = told.rsplit(".", 1)[-1].removesuffix("'>") if isinstance(told, str) else ""
-        if name not in ACTIVATIONS:
-            raise BadInput(f"{path}: activation_fn must be one of {', '.join(ACTIVATIONS)}, got {str(told)[:60]!r}")
-        return ACTIVATIONS[name]
+        known = {f"<class 'torch.nn.modules.activation.{name}'>": layer for name, layer in ACTIVATIONS.items()}
+        if not isinstance(told, str) or told not in known:
+            names = ", ".join(ACTIVATIONS)
+            raise BadInput(f"{path}: activation_fn must be one of torch.nn's {names}, got {str(told)[:60]!r}")
+        return known[told]
 
     def check_policy(self, path: Path) -> None:
         """Refuse what changes the policy but leaves no trace in the shapes of its tensors."""
@@ -68,6 +73,10 @@ class Facts:
         module = policy.get("__module__") if isinstance(policy, dict) else None
         if isinstance(module, str) and not module.startswith(POLICIES):
             raise BadInput(f"{path}: policy_class must be one of Stable-Baselines3's own, got one of {module[:60]!r}")
+        if isinstance(module, str) and module.startswith("sb3_contrib.ppo_mask"):
+            raise BadInput(
+                f"{path}: maskable policies are not supported: an observation alone does not decide their action"
+            )
         told = self.kwargs.get("features_extractor_class")
         known = [f"<class 'stable_baselines3.common.torch_layers.{name}'>" for name in EXTRACTORS]
         if told is not None and told not in known:
@@ -112,10 +121,28 @@ def _facts(path: Path, data: Any) -> Facts:
     shape = space.get("_shape", space.get("shape"))
     plain = isinstance(shape, list) and 1 <= len(shape) <= 3 and all(type(n) is int and 0 < n < 1 << 20 for n in shape)
     sizes = tuple(shape) if plain and shape else None
-    picture = sizes is not None and len(sizes) == 3 and space.get("dtype") == "uint8"
-    facts = Facts(data, kwargs, sizes, picture, kwargs.get("normalize_images") is not False)
+    limits = _limits(space)
+    told = limits is not None or bool(_ends(space, "low"))
+    coloured = space.get("dtype", "uint8") == "uint8" and (limits == (0.0, 255.0) or not told)
+    picture = sizes is not None and len(sizes) == 3 and coloured
+    facts = Facts(data, kwargs, sizes, picture, coloured and kwargs.get("normalize_images") is not False, limits)
     facts.check_policy(path)
     return facts
+
+
+def _ends(space: Mapping[str, Any], side: str) -> set[str]:
+    """The numbers in the printed array of a Box's ends, each once; empty: there is none. Long arrays are cut short."""
+    shown = space.get(side)
+    return set(re.split(r"[\s\[\],]+", shown)) - {"", "..."} if isinstance(shown, str) else set()
+
+
+def _limits(space: Mapping[str, Any]) -> tuple[float, float] | None:
+    """The least and the largest value, if they are finite and the same for the whole observation."""
+    try:
+        (low,), (high,) = ({float(number) for number in _ends(space, side)} for side in ("low", "high"))
+    except ValueError:  # none, several, or no number
+        return None
+    return (low, high) if math.isfinite(low) and math.isfinite(high) and low < high else None
 
 
 def _object(path: Path, data: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -194,7 +221,7 @@ def _wrapped(
             raise BadInput(f"{path}: the first layer takes {first.in_features} numbers, observations {facts.shape}")
     return wrap(
         body, kind, door, actions=outputs_of(body), observation_shape=shape, critic=judge,
-        valid_range=(0.0, 1.0 if facts.shares else 255.0) if pictures else None,
+        valid_range=((0.0, 1.0) if facts.shares else facts.limits) if pictures else None,
     )  # fmt: skip
 
 

@@ -44,6 +44,8 @@ VECTOR = gymnasium.spaces.Box(-5, 5, (3,))
 MATRIX = gymnasium.spaces.Box(-5, 5, (2, 3))
 PICTURE = gymnasium.spaces.Box(0, 255, (4, 36, 36), np.uint8)
 ATARI = gymnasium.spaces.Box(0, 255, (4, 84, 84), np.uint8)
+SHARES = gymnasium.spaces.Box(-1, 1, (3, 36, 36), np.float32)
+DARK = gymnasium.spaces.Box(0, 100, (3, 8, 8), np.uint8)  # bytes, but no picture to Stable-Baselines3
 COLOURS_LAST = gymnasium.spaces.Box(0, 255, (36, 36, 3), np.uint8)
 CHOICE, TORQUES = gymnasium.spaces.Discrete(3), gymnasium.spaces.Box(-2, 2, (2,))
 SMALL = {"n_steps": 8, "device": "cpu"}
@@ -67,6 +69,13 @@ CASES: dict[str, tuple[str, str, Any, Any, dict[str, Any]]] = {
     "ppo, two extractors": (
         "PPO", "CnnPolicy", PICTURE, CHOICE, {**SMALL, "policy_kwargs": {"share_features_extractor": False}}
     ),
+    "ppo, frames of -1 … 1": (
+        "PPO", "CnnPolicy", SHARES, CHOICE,
+        {**SMALL, "policy_kwargs": {
+            "normalize_images": False, "features_extractor_kwargs": {"normalized_image": True},
+        }},
+    ),
+    "ppo, dark bytes": ("PPO", "MlpPolicy", DARK, CHOICE, SMALL),
     "a2c": ("A2C", "MlpPolicy", VECTOR, CHOICE, SMALL),
     "a2c, continuous": ("A2C", "MlpPolicy", VECTOR, TORQUES, SMALL),
     "dqn": ("DQN", "MlpPolicy", VECTOR, CHOICE, {**REPLAY, "policy_kwargs": {"net_arch": [8, 9, 10]}}),
@@ -86,6 +95,8 @@ NOT_OURS = {
     "ppo, frames": "a policy of radial sees vectors",
     "ppo, frames, colours last": "a policy of radial sees vectors",
     "ppo, two extractors": "a policy of radial sees vectors",
+    "ppo, frames of -1 … 1": "a policy of radial sees vectors",
+    "ppo, dark bytes": "not an MLP",
     "dqn, tanh": "not an MLP of at least 2 hidden layers with relu",
     "dqn, small frames": "the network of Mnih et al",
 }
@@ -124,6 +135,8 @@ def test_outputs_are_those_of_stable_baselines3(case: str, tmp_path: Path) -> No
     torch.testing.assert_close(act, torch.from_numpy(model.predict(obs, deterministic=True)[0]), atol=1e-6, rtol=1e-6)
     assert agent.card.recipe["name"] == f"{algorithm} of Stable-Baselines3"
     assert agent.actions == (Discrete(3) if action is CHOICE else Continuous(2))
+    if observation in (SHARES, DARK):
+        assert agent.valid_range == ((-1.0, 1.0) if observation is SHARES else None)
     if case in NOT_OURS:
         with pytest.raises(BadInput, match=f"init can be audited, but neither trained nor saved: .*{NOT_OURS[case]}"):
             own(agent, "init")
@@ -236,7 +249,11 @@ def ppo(action: Any = CHOICE, policy: Any = "MlpPolicy", **settings: Any) -> Any
 UNREAD: dict[str, tuple[Callable[[], Any], str]] = {
     "activation": (
         lambda: ppo(policy_kwargs={"activation_fn": nn.SiLU}),
-        "activation_fn must be one of ReLU, Tanh",
+        "activation_fn must be one of torch.nn's ReLU, Tanh",
+    ),
+    "own activation by a known name": (
+        lambda: ppo(policy_kwargs={"activation_fn": type("ReLU", (nn.Module,), {"forward": lambda self, x: 2 * x})}),
+        "activation_fn must be one of torch.nn's ReLU, Tanh",
     ),
     "several choices": (
         lambda: ppo(gymnasium.spaces.MultiDiscrete([2, 3])),
