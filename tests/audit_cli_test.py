@@ -100,7 +100,9 @@ def test_one_attack_step_by_step(capsys: pytest.CaptureFixture[str], elsewhere: 
             ("audit", "odd.onnx"),
             "odd.onnx is not an agent: expected a folder, or a file ending in .model, .pt, .zip,",
         ),
+        (("audit", "/"), "/ is not an agent: expected card.json"),
         (("report",), "runs"),
+        (("report", "not-a-number"), "not-a-number/audit.json is not readable JSON"),
         (("report", "--radius", "0.1", "agent"), "put them before --radius"),
         (("report", "damaged"), "damaged/audit.json is not an audit of this version"),
         (("report", "agent/../odd"), "odd/audit.json is not an audit of this version"),
@@ -108,6 +110,10 @@ def test_one_attack_step_by_step(capsys: pytest.CaptureFixture[str], elsewhere: 
         (("audit", "--attacks", "pgd", "agent", "--episodes", "1"), "put the agent before --attacks"),
         (("report", "broken"), "broken/audit.json is not readable JSON"),
         (("evaluate", "agent", "--trace", "x"), "--trace shows an attack"),
+        (
+            ("evaluate", "agent", "--attack", "pgd", "--radius", "0.1", "--trace", "x", "--first-finished"),
+            "--trace shows an attack beside the same episode undisturbed: give --attack, and not --first-finished",
+        ),
         (("audit", "agent", "--out", "odd.onnx"), "--out must be a folder that can be written to, got odd.onnx"),
         (("audit", "agent", "--out", "odd.onnx/new"), "--out must be a folder that can be written to"),
         (("audit", "agent", "--out", "/proc/new"), "--out must be a folder that can be written to"),
@@ -125,6 +131,8 @@ def test_bad_input_is_one_line_and_code_2(
     (elsewhere / "odd.onnx").write_bytes(b"x")
     (elsewhere / "broken").mkdir()
     (elsewhere / "broken/audit.json").write_text("{")
+    (elsewhere / "not-a-number").mkdir()
+    (elsewhere / "not-a-number/audit.json").write_text('{"format": 1, "wall_seconds": NaN}')
     for name, facts in (("damaged", {"format": 1, "levels": [{"radius": 0.1}]}), ("odd", {"format": 1, "levels": 3})):
         (elsewhere / name).mkdir()
         (elsewhere / name / "audit.json").write_text(json.dumps(facts))

@@ -33,12 +33,14 @@ from radial.audits.worst import (
     reward_is_bounded,
     worst_case,
 )
+from radial.bounds.layers import UnsupportedLayer
+from radial.bounds.methods import ibp
 from radial.core.checks import check_whole, is_finite
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
 from radial.core.words import spell_radius
 from radial.envs.make import make_env
 from radial.evaluation import statistics
-from radial.evaluation.audit import Prover
+from radial.evaluation.audit import Prover, ball_of, ranking
 from radial.evaluation.certificates import gwc
 from radial.evaluation.episodes import Fittable, check_spaces, evaluate, streams
 
@@ -124,13 +126,16 @@ class _Audit:
             raise BadInput("budget is too small: it ended before the undisturbed episodes did") from None
         finally:
             with_engine.close()
-        self.traced = trace
+        self.unbounded = _why_unbounded(agent, self.visited.x[:1])
+        self.traced = trace = trace and self.unbounded is None
         if trace:
             self.clock.reserve(RESERVE * self.clock.spent)
         nominal = Played("none", 0.0, "none", played.returns, played.lengths)
         self.say(f"undisturbed: {nominal.mean:.1f}")
         self.result = AuditResult(self._facts(shape, engine), nominal, [Level(radius) for radius in self.radii])
         self.result.left_out, self.result.notes = left_out, list(self.who.notes)
+        if self.unbounded is not None:
+            self.result.notes.append(f"nothing can be proven, and no episode is shown: {self.unbounded}")
         units = units_of(agent, shape)
         for level in self.result.levels:
             level.env_units = None if units is None else _env_units(units, level.radius)
@@ -146,7 +151,9 @@ class _Audit:
         self._attacks(quick[:1])  # whoever has a minute wants to know this first
         if self.traced:
             self.clock.reserve(RESERVE * (self.clock.spent - began) / len(self.result.levels))
-        if isinstance(self.who.agent.actions, Discrete):
+        if self.unbounded is not None:
+            self._attacks([*quick[1:], *learned])
+        elif isinstance(self.who.agent.actions, Discrete):
             self._each("action certification rate", self._rate)
             self.clock.run("certified radius", self._certified_radius)
             self._worst_cases()
@@ -155,8 +162,12 @@ class _Audit:
             self._attacks([*([] if self.proven else quick[1:]), *learned])
         else:
             self._each("action boxes", self._boxes)
-            self._attacks([*quick[1:], *learned])
-            self._each("worst corner", self._corner)
+            self._attacks(quick[1:])
+            self._each("worst corner, by distance", partial(self._corner, "by distance", None))
+            self._attacks(learned)
+            if "rs" in self.fitted:
+                critic = self.fitted["rs"].q
+                self._each("worst corner, by critic", partial(self._corner, "by a learned critic", critic))
 
     def _each(self, what: str, work: Callable[[Level], None]) -> None:
         """The same at every radius."""
@@ -245,7 +256,10 @@ class _Audit:
         self.say(f"mean certified radius: {mean:.3g}")
 
     def _worst_cases(self) -> None:
-        if not cloneable(self.who.spec) or not math.isinf(self.p):
+        if not math.isinf(self.p):
+            self.result.notes.append("returns are proven for p = inf only: the lower side is an estimate (GWC)")
+            return
+        if not cloneable(self.who.spec):
             self.result.notes.append("the env cannot be cloned: the lower side of the bracket is an estimate (GWC)")
             return
         if not reward_is_bounded(self.who.spec):
@@ -263,7 +277,7 @@ class _Audit:
             )  # fmt: skip
             if found is not None:
                 self.proven[level.radius] = found
-                word = "exact" if found.exact else "so far"
+                word = "the search is finished" if found.finished else "so far"
                 whose = f"mean return from {len(found.starts)} first states"
                 self.say(f"proven at ε = {spell_radius(level.radius)}: {whose} ≥ {found.lower:.1f}, {word}")
 
@@ -274,26 +288,24 @@ class _Audit:
         level.box = {**box_facts(boxes, low, high), "states": len(seen.x), "of": seen.of, "corner_return": None}
         self.say(f"certified action box at ε = {spell_radius(level.radius)}: {level.box['width']:.3f} wide")
 
-    def _corner(self, level: Level) -> None:
-        """The worse of two heuristics: the corner furthest away, and the one a learned critic likes least."""
+    def _corner(self, way: str, q: Any, level: Level) -> None:
+        """The return with every action in the worst corner of its box: furthest away, or liked least by a critic.
+
+        Both are heuristics; the worse one counts.
+        """
         if level.box is None:
             return
-        ways: dict[str, Any] = {"by distance": None}
-        if "rs" in self.fitted:
-            ways["by a learned critic"] = self.fitted["rs"].q
-        found = {}
-        for name, q in ways.items():
-            world = self._world()
-            try:
-                found[name] = corner_return(self.who.agent, world, level.radius, self.p, self.prover, q)
-            finally:
-                world.close()
-        worst = min(found, key=lambda name: statistics.mean(found[name]))
-        level.box |= {
-            "corner": worst, "corner_return": statistics.mean(found[worst]), "corner_sem": statistics.sem(found[worst]),
-            "episodes": self.episodes,
-        }  # fmt: skip
-        self.say(f"worst corner at ε = {spell_radius(level.radius)}: {level.box['corner_return']:.1f} ({worst})")
+        world = self._world()
+        try:
+            returns = corner_return(self.who.agent, world, level.radius, self.p, self.prover, q)
+        finally:
+            world.close()
+        mean, known = statistics.mean(returns), level.box["corner_return"]
+        if known is None or mean < known:
+            level.box |= {
+                "corner": way, "corner_return": mean, "corner_sem": statistics.sem(returns), "episodes": self.episodes,
+            }  # fmt: skip
+        self.say(f"worst corner at ε = {spell_radius(level.radius)}: {mean:.1f} ({way})")
 
     # --------------------------------------------------------------------------------------------------------- the end
 
@@ -346,6 +358,17 @@ class _Audit:
             "features": feature_names(spec, shape[0]) if len(shape) == 1 else [],
             "budget_minutes": None if self.clock.seconds is None else self.clock.seconds / 60,
         }  # fmt: skip
+
+
+def _why_unbounded(agent: Any, x: torch.Tensor) -> str | None:
+    """Why a network cannot be bounded; None: it can."""
+    network = ranking(agent) if isinstance(agent.actions, Discrete) else agent.network
+    try:
+        with torch.no_grad():
+            ibp(network, ball_of(agent, x, 0.0, math.inf))
+    except UnsupportedLayer as error:
+        return str(error)
+    return None
 
 
 def _env_units(units: torch.Tensor, radius: float) -> list[float]:

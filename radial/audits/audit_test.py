@@ -16,10 +16,10 @@ from radial.agents.doors import Frames, RunningScale
 from radial.agents.wrapped import wrap
 from radial.audits.audit import audit
 from radial.audits.clock import Clock, OutOfTime
-from radial.audits.result import AuditResult
+from radial.audits.result import AuditResult, Level, Played
 from radial.audits.suite import masking
 from radial.audits.testing import assert_robust
-from radial.audits.worst import WorstCase, lifted
+from radial.audits.worst import WorstCase, bracket, lifted
 from radial.core.data import BadInput, EnvSpec
 from radial.evaluation.anytime import Proven
 
@@ -270,3 +270,67 @@ def test_pictures() -> None:
     assert found.trace is not None
     assert found.trace["frames"][0].startswith("data:image/png;base64,")
     assert len(found.trace["shown"]) == len(found.trace["amplified"]) == 4
+
+
+def test_what_is_not_ruled_out_is_not_what_an_attack_can_do() -> None:
+    """2000 + 500x − (2000 + 500x) is 0, but not to an interval: a finished search says nothing of the upper side."""
+    wide = torch.tensor([[0.05, 0.1, 1.0, 0.5], [-0.05, -0.1, -1.0, -0.5], [500.0, 0, 0, 0], [500.0, 0, 0, 0]])
+    network = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2, bias=False)).eval()
+    with torch.no_grad():
+        network[0].weight.copy_(wide)
+        network[0].bias.copy_(torch.tensor([0.0, 0.0, 2000.0, 2000.0]))
+        network[2].weight.copy_(torch.tensor([[0.0, 1.0, 1.0, -1.0], [1.0, 0.0, 0.0, 0.0]]))
+    agent = wrap(network, "categorical", observation_shape=(4,))
+    found = audit(agent, CARTPOLE, 0.001, episodes=2, budget=None, attacks=["random"], bound="ibp", trace=False)
+    (level,) = found.levels
+    assert level.bracket is not None
+    assert (level.bracket.kind, level.bracket.says) == ("certified", "the search was finished")
+    assert level.bracket.lower is not None
+    assert level.bracket.lower < 12 < level.bracket.upper == 20  # type: ignore[operator]
+
+
+def test_a_guess_that_an_attack_refutes_gives_way_to_it() -> None:
+    played = Played("pgd", 0.1, "pgd", (4.0, 6.0), (4, 6))
+    level = Level(0.1, {"pgd": played}, gwc={"mean": 9.0, "episodes": 2})
+    found = bracket(level, None)
+    assert (found.lower, found.upper, found.kind) == (5.0, 5.0, "estimate")
+    assert "an attack did worse than its 9.0" in found.says
+    level.gwc = {"mean": 3.0, "episodes": 2}
+    assert (bracket(level, None).lower, bracket(level, None).upper) == (3.0, 5.0)
+
+
+def test_an_action_beyond_the_box_is_not_moved_by_what_the_box_cuts_off() -> None:
+    """Means of 200 in a box of ±2 are 2, whatever is done to them: certified, and nothing changes."""
+    agent = wrap(linear(torch.full((1, 3), 5.0)), "gaussian", observation_shape=(3,), clips_actions=True)
+    layer: Any = agent.network[0]  # type: ignore[index]
+    layer.bias = nn.Parameter(torch.full((1,), 200.0))
+    found = audit(agent, PENDULUM, 0.1, episodes=1, budget=None, attacks=["mad"])
+    assert found.trace is not None
+    assert set(found.trace["verdicts"]) == {"certified"}
+    assert found.trace["action"][0] == [2.0]
+    box = found.levels[0].box
+    assert box is not None
+    assert (box["width"], box["corner_return"]) == (0.0, found.nominal.mean)
+
+
+class Sine(nn.Module):
+    """No bound rule has been written for it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(x)
+
+
+def test_a_network_without_bounds_is_attacked_all_the_same() -> None:
+    agent = wrap(nn.Sequential(*linear(WEIGHTS), Sine()), "categorical", actions=2, observation_shape=(4,))
+    found = audit(agent, CARTPOLE, 0.1, episodes=1, budget=None, attacks=["random", "pgd"])
+    assert set(found.levels[0].attacks) == {"random", "pgd"}
+    assert (found.levels[0].acr, found.trace, found.levels[0].bracket.kind) == (None, None, "none")  # type: ignore[union-attr]
+    assert any("nothing can be proven, and no episode is shown: no bound rule" in note for note in found.notes)
+
+
+def test_a_network_that_cannot_take_what_is_shown() -> None:
+    wrong = wrap(linear(torch.zeros(2, 5)), "categorical")
+    with pytest.raises(BadInput, match=r"its network cannot take \(4,\) of classic/CartPole-v1"):
+        audit(wrong, CARTPOLE, 0.1)
+    with pytest.raises(BadInput, match=r"must give scores of shape \(1, 2\) for one observation, got \(1, 3\)"):
+        audit(wrap(linear(torch.zeros(3, 4)), "categorical", actions=2), CARTPOLE, 0.1)

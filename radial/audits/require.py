@@ -3,6 +3,7 @@
 A requirement about something that was not measured is broken, never passed over.
 """
 
+import math
 import operator
 import re
 from collections.abc import Callable
@@ -71,9 +72,9 @@ def requirement(text: str) -> Requirement:
     name, radius, divisor, sign, limit = found.groups()
     if name not in (AT_RADIUS if radius is not None else OVERALL):
         raise BadInput(f"a requirement must be about one of {known}, got {text!r}")
-    if divisor is not None and int(divisor) == 0:
+    if divisor is not None and float(divisor) == 0:
         raise BadInput(f"a requirement's radius must be a number, got {text!r}")
-    at = None if radius is None else float(radius) / int(divisor or 1)
-    if at is not None and at < 0:
-        raise BadInput(f"a requirement's radius must be ≥ 0, got {text!r}")
+    at = None if radius is None else float(radius) / float(divisor or 1)
+    if at is not None and not 0 <= at < math.inf:
+        raise BadInput(f"a requirement's radius must be finite and ≥ 0, got {text!r}")
     return Requirement(text.strip(), name, at, SPELLED.get(sign, sign), float(limit))

@@ -45,7 +45,7 @@ def test_numbers_may_begin_with_a_dot() -> None:
 
 NONSENSE = ("", "return@.>=1", "return@0.1=>1",
             "return", "return@0.1", "return@x>=1", "reward@0.1>=1", "nominal@0.1>=1", "acr@1/0>=1", "return@0.1==3",
-            "return@0.1>=__import__('os')")  # fmt: skip
+            "return@0.1>=__import__('os')", f"return@{400 * '9'}>=1")  # fmt: skip
 
 
 @pytest.mark.parametrize("text", NONSENSE)

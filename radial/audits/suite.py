@@ -44,7 +44,7 @@ def masking(returns: Mapping[str, tuple[float, ...]], radius: float) -> str | No
         gain, error = statistics.mean(gains), statistics.sem(gains)
         if gain > max(2 * error, 0.05 * abs(statistics.mean(returns["pgd"]))):
             return (
-                f"at ε = {spell_radius(radius)} {what} ({name}) costs {gain:.1f} more than plain PGD: "
+                f"at ε = {spell_radius(radius)} {what} ({name}) brought the return {gain:.1f} below plain PGD's: "
                 "gradients may mislead attacks on this agent, so trust the strongest one only"
             )
     return None

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from radial.audits.png import encode
 from radial.audits.units import action_names, feature_names, units_of
-from radial.audits.visited import CHUNK, PICTURES
+from radial.audits.visited import chunk_of
 from radial.core.data import Attack, Bounds, Continuous, Discrete, EnvSpec
-from radial.envs.clipped import as_trained
+from radial.envs.clipped import as_executed, as_trained
 from radial.envs.make import make_env
 from radial.evaluation.audit import Audit, Prover, ball_of, ranking
 from radial.evaluation.episodes import spec_of, streams
@@ -33,6 +33,7 @@ def play_once(
     end = time.monotonic() + seconds
     env_seed, _, attack_seed, _ = streams(seed)
     world = as_trained(agent, make_env(spec_of(spec), 1, env_seed))
+    cut = as_executed(agent, world.actions)
     rng = torch.Generator().manual_seed(attack_seed)
     limit = FRAMES if len(world.observation_shape) == 3 else VECTORS
     seen: dict[str, list[Any]] = {name: [] for name in SEEN}
@@ -44,7 +45,7 @@ def play_once(
                 ball = ball_of(agent, x, radius, p)
                 attack.reset(first)
                 shown = ball.project(attack.perturb(agent, ball, rng).detach())
-            action = agent.act(shown)
+            action = cut(agent.act(shown))
             step = world.step(action)
             for name, value in (("raw", obs), ("x", x), ("shown", shown), ("action", action)):
                 seen[name].append(value[0].clone())
@@ -78,8 +79,9 @@ def record(
         hit |= {name: hit[name][: len(verdicts)] for name in SEEN} | {"ended": False}
     x, shown = torch.stack(hit["x"]), torch.stack(hit["shown"])
     with torch.no_grad():
-        scores = ranking(agent)(x) if discrete else agent.scores(x)
-        moved = ranking(agent)(shown) if discrete else agent.scores(shown)
+        network = ranking(agent) if discrete else agent.network
+        cut = as_executed(agent, hit["limits"])
+        scores, moved = cut(network(x)), cut(network(shown))
     picture = x.ndim == 4
     units = units_of(agent, tuple(x.shape[1:]))
     count = agent.actions.n if isinstance(agent.actions, Discrete) else agent.actions.size
@@ -132,7 +134,8 @@ def _proofs(
     network, audit = ranking(agent) if choice else agent.network, Audit(prover.method)
     x, done = torch.stack(hit["x"]), torch.stack(hit["action"])
     wanted, parts, verdicts = [], [], []
-    for part, taken in zip(*(rows.split(PICTURES if x.ndim == 4 else CHUNK) for rows in (x, done)), strict=True):
+    size = chunk_of(x, prover)
+    for part, taken in zip(x.split(size), done.split(size), strict=True):
         ball = ball_of(agent, part, radius, p)
         with torch.no_grad():
             clean, bounds = agent.act(part), prover.method(network, ball)
@@ -140,6 +143,8 @@ def _proofs(
             proven, changed = audit.verdicts(agent, ball), clean != taken
             audit.refute(clean, taken, proven, ball)
         else:
+            cut = as_executed(agent, hit["limits"])
+            clean, bounds = cut(clean), Bounds(cut(bounds.lower), cut(bounds.upper))
             proven, changed = _moves(clean, taken, bounds, hit["limits"])
         rows = zip(proven.tolist(), changed.tolist(), strict=True)
         verdicts += ["certified" if sure else "attacked" if moved else "unknown" for sure, moved in rows]

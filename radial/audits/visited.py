@@ -41,10 +41,18 @@ class Visited:
         at = torch.linspace(0, len(self.x) - 1, limit).round().long()
         return Visited(self.x[at], self.episode[at], self.of)
 
-    def chunks(self) -> Iterator[slice]:
-        """Rows that are bounded together."""
-        size = PICTURES if self.x.ndim > 2 else CHUNK
+    def chunks(self, prover: Prover | None = None) -> Iterator[slice]:
+        """Rows that are bounded, or searched, together."""
+        size = chunk_of(self.x, prover)
         return (slice(start, start + size) for start in range(0, len(self.x), size))
+
+
+def chunk_of(x: Tensor, prover: Prover | None = None) -> int:
+    """How many states are worked on between two looks at the clock."""
+    if x.ndim <= 2:
+        return CHUNK
+    dear = prover is not None and prover.name not in ("ibp", "crown-ibp")  # seconds for a single frame
+    return 1 if dear else PICTURES
 
 
 def visit(agent: Any, world: VecEnv, episodes: int) -> tuple[Episodes, Visited]:
@@ -73,8 +81,7 @@ def certified_at(agent: Any, visited: Visited, radii: Tensor, p: float, prover: 
     network, found = ranking(agent), torch.zeros(len(visited.x), dtype=torch.bool)
     for radius in radii.unique().tolist():
         rows = (radii == radius).nonzero().flatten()
-        size = PICTURES if visited.x.ndim > 2 else CHUNK
-        for part in rows.split(size):
+        for part in rows.split(chunk_of(visited.x, prover)):
             clock.tick()
             verdicts = certify_action(network, ball_of(agent, visited.x[part], radius, p), prover.method)
             found[part] = torch.tensor([verdict is Verdict.CERTIFIED for verdict in verdicts])
@@ -116,7 +123,7 @@ def action_boxes(agent: Any, visited: Visited, radius: float, p: float, prover: 
     """Everything the mean action can become in each state, (M, D): proven; cut to the env's box where actions are."""
     parts = []
     with torch.no_grad():
-        for rows in visited.chunks():
+        for rows in visited.chunks(prover):
             clock.tick()
             parts.append(prover.method(agent.network, ball_of(agent, visited.x[rows], radius, p)))
     return Bounds(torch.cat([part.lower for part in parts]), torch.cat([part.upper for part in parts]))

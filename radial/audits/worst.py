@@ -16,7 +16,7 @@ from torch import Tensor
 from radial.audits.clock import Clock
 from radial.audits.result import Bracket, Level
 from radial.core.data import BadInput, Bounds, EnvSpec, VecEnv
-from radial.envs.clipped import as_trained
+from radial.envs.clipped import as_executed, as_trained
 from radial.envs.cloning import make_cloneable
 from radial.envs.make import env_seeds
 from radial.evaluation import statistics
@@ -51,17 +51,14 @@ class WorstCase:
         return sum(start.lower for start in self.starts) / len(self.starts)
 
     @property
-    def exact(self) -> bool:
-        """Whether every search was finished."""
+    def finished(self) -> bool:
+        """Whether every search came to its end: more time would not prove more."""
         return all(start.exact for start in self.starts)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; what is infinite is null."""
-        starts = [
-            {"lower": _finite(one.lower), "upper": _finite(one.upper), "expanded": one.expanded, "exact": one.exact}
-            for one in self.starts
-        ]
-        return {"lower": _finite(self.lower), "exact": self.exact, "starts": starts}
+        starts = [{"lower": _finite(one.lower), "expanded": one.expanded, "finished": one.exact} for one in self.starts]
+        return {"lower": _finite(self.lower), "finished": self.finished, "starts": starts}
 
 
 def worst_case(
@@ -115,28 +112,38 @@ def _finite(value: float) -> float | None:
 
 
 def bracket(level: Level, found: WorstCase | None) -> Bracket:
-    """The two sides at one radius; AWC if it proved anything, else the greedy estimate."""
+    """The two sides at one radius; AWC if it proved anything, else the greedy estimate.
+
+    The upper side is what an attack did, and nothing else: that actions are not ruled out does not mean that anyone
+    can bring them about.
+    """
     if found is not None and math.isfinite(found.lower):
         starts = len(found.starts)
-        attacked = [statistics.mean(played.returns[:starts]) for played in level.attacks.values()]
-        upper = min([found.lower if found.exact else math.inf, *attacked], default=math.inf)
+        upper = min((statistics.mean(played.returns[:starts]) for played in level.attacks.values()), default=None)
         for played in level.attacks.values():
             for start, reached in zip(found.starts, played.returns, strict=False):
                 if reached < start.lower - EXACT * max(1.0, abs(start.lower)):
                     raise SoundnessError(
                         f"{played.attack} at ε = {level.radius:g} returned {reached}, below the proven {start.lower}"
                     )
-        says = "exact" if found.exact else "the search was ended by its budget"
-        return Bracket(found.lower, upper if math.isfinite(upper) else None, "certified", starts, says)
+        says = "the search was finished" if found.finished else "the search was ended by its budget"
+        return Bracket(found.lower, upper, "certified", starts, says)
     worst = level.worst
-    upper_found = None if worst is None else worst.mean
+    upper = None if worst is None else worst.mean
     if level.gwc is not None:
-        says = "greedy worst case: an estimate, no bound"
-        return Bracket(level.gwc["mean"], upper_found, "estimate", level.gwc["episodes"], says)
+        lower, starts, says = level.gwc["mean"], level.gwc["episodes"], "greedy worst case: an estimate, no bound"
+        return _guessed(lower, upper, "estimate", starts, says)
     if level.box is not None and level.box.get("corner_return") is not None:
         says = "greedy worst corner of the certified action box: a heuristic, no bound"
-        return Bracket(level.box["corner_return"], upper_found, "heuristic", level.box["episodes"], says)
-    return Bracket(None, upper_found, "none", 0 if worst is None else len(worst.returns), "nothing is proven")
+        return _guessed(level.box["corner_return"], upper, "heuristic", level.box["episodes"], says)
+    return Bracket(None, upper, "none", 0 if worst is None else len(worst.returns), "nothing is proven")
+
+
+def _guessed(lower: float, upper: float | None, kind: str, starts: int, says: str) -> Bracket:
+    """A lower side that is no bound. Where an attack did worse, it was wrong, and the attack stands in its place."""
+    if upper is None or lower <= upper:
+        return Bracket(lower, upper, kind, starts, says)
+    return Bracket(upper, upper, kind, starts, f"{says}; an attack did worse than its {lower:.1f}")
 
 
 def reward_is_bounded(spec: EnvSpec) -> bool:
@@ -164,11 +171,13 @@ def corner_return(agent: Any, world: VecEnv, radius: float, p: float, prover: Pr
     q  a critic (s, a) → value that was learned from play: the corner towards lower values. None: the corner furthest
        away from the agent's own action
     """
+    cut = as_executed(agent, world.actions)
 
     def choose(view: View) -> Tensor:
         x = agent.prepare(view.obs)
         with torch.no_grad():
-            box, mean = prover.method(agent.network, ball_of(agent, x, radius, p)), agent.act(x)
+            box, mean = prover.method(agent.network, ball_of(agent, x, radius, p)), cut(agent.act(x))
+        box = Bounds(cut(box.lower), cut(box.upper))
         if q is None:
             return torch.where(mean - box.lower > box.upper - mean, box.lower, box.upper)
         action = mean.clone().requires_grad_(True)

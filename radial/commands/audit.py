@@ -52,7 +52,7 @@ def audit(
     wanted = [requirement(text) for text in require]
     path = resolve(agent)
     keep_freed_memory()
-    folder = out or Path("out") / f"audit-{path.stem or path.name}"
+    folder = out or Path("out") / f"audit-{_called(path)}"
     check_folder(folder, "--out")
     with warnings_said():
         result = run(
@@ -70,6 +70,12 @@ def audit(
         say(f"radial: broken: {line}")
     if broken:
         sys.exit(1)
+
+
+def _called(path: Path) -> str:
+    """What to call an agent: its file, or the folder where that says more, as ppo-CartPole-v1/CartPole-v1.zip does."""
+    stem, parent = path.absolute().stem, path.absolute().parent.name
+    return parent if stem and stem in parent else stem
 
 
 def _show(facts: dict[str, Any], page: Path) -> None:

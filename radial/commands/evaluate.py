@@ -57,8 +57,9 @@ def evaluate(
         raise BadInput(f"attack must be one of {', '.join(ATTACKS)}, got {attack!r}{nearest(attack, ATTACKS)}")
     if radius is None and attack != "none":
         raise BadInput(f"--attack {attack} needs a --radius, such as 0.075 or 3/255")
-    if trace is not None and (attack == "none" or stochastic):
-        raise BadInput("--trace shows an attack on the best action: give --attack, and not --stochastic")
+    if trace is not None and (attack == "none" or stochastic or first_finished):
+        wrong = "--stochastic" if stochastic else "--first-finished"
+        raise BadInput(f"--trace shows an attack beside the same episode undisturbed: give --attack, and not {wrong}")
     if trace is not None:
         check_folder(trace, "--trace")
     epsilon = parse_radius(radius or "0")

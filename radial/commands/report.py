@@ -61,6 +61,11 @@ def report(
         say(f"page: {page}")
 
 
+def _refuse(constant: str) -> None:
+    """NaN and infinities are no JSON."""
+    raise ValueError(constant)
+
+
 def _read(path: Path) -> dict[str, Any]:
     """An audit, of which a page can be made."""
     from radial.reports.page import render
@@ -68,7 +73,7 @@ def _read(path: Path) -> dict[str, Any]:
     if path.stat().st_size > LARGEST:
         raise BadInput(f"{path} has more than {LARGEST} bytes")
     try:
-        facts = reader.loads(path.read_text(encoding="utf-8"))
+        facts = reader.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
     except (ValueError, RecursionError):
         raise BadInput(f"{path} is not readable JSON") from None
     if not isinstance(facts, dict) or facts.get("format") != 1:

@@ -41,7 +41,8 @@ def print_json(value: object) -> None:
 
 def print_table(table: Table) -> None:
     """A table; where nobody watches, wide enough not to be folded."""
-    Console(width=None if sys.stdout.isatty() else 160).print(table)
+    # Names come from files: what looks like markup in one is not.
+    Console(width=None if sys.stdout.isatty() else 160, markup=False, emoji=False).print(table)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 Agents trained that way say so (`clips_actions`); others are sent to the simulator as they are.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -30,3 +31,15 @@ def as_trained(agent: Any, env: VecEnv) -> VecEnv:
     actions = env.actions
     boxed = isinstance(actions, Continuous) and actions.low is not None
     return Clipped(env) if boxed and getattr(agent, "clips_actions", False) else env
+
+
+def as_executed(agent: Any, actions: Any) -> Callable[[Tensor], Tensor]:
+    """What becomes of actions (B, D) on their way to the simulator: cut to the box where `as_trained` does that.
+
+    actions  the env's space of actions
+    """
+    boxed = isinstance(actions, Continuous) and actions.low is not None
+    if not (boxed and getattr(agent, "clips_actions", False)):
+        return lambda action: action
+    low, high = torch.tensor(actions.low), torch.tensor(actions.high)
+    return lambda action: action.clamp(low.to(action), high.to(action))

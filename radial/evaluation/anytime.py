@@ -30,7 +30,8 @@ class Proven:
     """What is known of the worst return from one first state.
 
     lower     no adversary in the ball can bring the return below this; −inf: nothing is proven
-    upper     a sequence of forced actions returns this much; inf: none was followed to its end
+    upper     a sequence of actions that the bounds do not rule out returns this much; inf: none was followed to its
+              end. Whether an adversary can force them is another question: this bounds the search, not the worst return
     expanded  states whose possible actions were bounded
     """
 
@@ -40,7 +41,7 @@ class Proven:
 
     @property
     def exact(self) -> bool:
-        """Whether lower = upper is the absolute worst case."""
+        """Whether the search is over: lower = upper is the least return of actions that are not ruled out."""
         return self.lower == self.upper
 
 

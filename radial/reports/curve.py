@@ -3,6 +3,7 @@
 Lines differ in dashes and marks as well as in colour. Reads plain data of audits.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
@@ -15,6 +16,13 @@ LEFT, RIGHT, TOP, BOTTOM = 56, 28, 14, 40
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00")
 DASHES = ("", "8 4", "2 3", "10 3 2 3", "5 5", "1 4")
 Point = tuple[float, float]
+
+
+def round_numbers(low: float, high: float, most: int = 6) -> list[float]:
+    """The multiples of 1, 2 or 5 times a power of ten in [low, high], as many as there may be: marks of an axis."""
+    power = 10.0 ** math.floor(math.log10((high - low) / most))
+    step = next(size * power for size in (1, 2, 5, 10, 20) if (high - low) / (size * power) < most)
+    return [i * step for i in range(math.ceil(low / step), math.floor(high / step) + 1)]
 
 
 class Axes:
@@ -38,11 +46,10 @@ class Axes:
     def frame(self) -> str:
         """Grid, numbers, names of the axes."""
         parts = []
-        for i in range(5):
-            value = self.low + (self.high - self.low) * i / 4
+        for value in round_numbers(self.low, self.high):
             y = self.y(value)
             parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
-            parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:.3g}</text>')
+            parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:,.6g}</text>')
         for each in self.radii:
             named = escape(spell_radius(each))
             parts.append(f'<text x="{self.x(each):.1f}" y="{HEIGHT - 22}" text-anchor="middle">{named}</text>')

@@ -16,7 +16,7 @@ import pytest
 
 from radial.core.data import BadInput
 from radial.core.words import spell_radius
-from radial.reports.curve import figure
+from radial.reports.curve import figure, round_numbers
 from radial.reports.page import LARGEST, check_folder, render, write_page
 from radial.reports.words import kind_of, rows_of
 
@@ -244,3 +244,16 @@ def test_nothing_is_wider_than_a_phone(frames: bool, tmp_path: Path) -> None:
     )
     document, _ = browse(frame, 0)
     assert re.findall(r'data-wide="([^"]*)"', document)[0] == "none"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "marks"),
+    [
+        (0.0, 3937.5, [0, 1000, 2000, 3000]),
+        (0.0, 525.0, [0, 100, 200, 300, 400, 500]),
+        (-22.0, 22.0, [-20, -10, 0, 10, 20]),
+        (0.0, 0.05, [0, 0.01, 0.02, 0.03, 0.04, 0.05]),
+    ],
+)
+def test_the_marks_of_an_axis_are_round(low: float, high: float, marks: list[float]) -> None:
+    assert round_numbers(low, high) == pytest.approx(marks)
