@@ -14,6 +14,7 @@ from radial.agents.actor_critic import ActorCritic
 from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.agents.checkpoints import save
 from radial.agents.impala_agent import ImpalaAgent
+from radial.agents.networks import AtariActorCritic, ImpalaResNet
 from radial.agents.q_agent import QAgent
 from radial.agents.wrapped import wrap
 from radial.algorithms.a3c import A3CConfig
@@ -48,11 +49,11 @@ from radial.recipes.training import train
 from radial.version import __version__
 
 __all__ = [
-    "ATTACKS", "FGSM", "MAD", "METHODS", "PGD", "RECIPES", "SUITES", "A3CConfig", "ActorCritic", "AuditResult",
-    "BadInput", "Ball", "Bounds", "CategoricalAgent", "Compounding", "Constant", "Critic", "DQNConfig", "EnvSpec",
-    "Evaluation", "Exponential", "GaussianAgent", "ImpalaAgent", "Linear", "NoAttack", "PPOConfig", "QAgent",
-    "RandomNoise", "RobustSarsa", "Robustified", "Smoothed", "SoundnessError", "Step", "Transfer", "UnsupportedLayer",
-    "Verdict", "__version__", "a3c", "acr", "assert_robust", "audit", "awc", "best_of", "certify_action", "crown",
-    "crown_ibp", "dqn", "evaluate", "gwc", "ibp", "load", "make_env", "mixed", "possible_actions", "ppo", "reach",
-    "recipe", "robustify", "save", "sound", "train", "wrap",
+    "ATTACKS", "FGSM", "MAD", "METHODS", "PGD", "RECIPES", "SUITES", "A3CConfig", "ActorCritic", "AtariActorCritic",
+    "AuditResult", "BadInput", "Ball", "Bounds", "CategoricalAgent", "Compounding", "Constant", "Critic", "DQNConfig",
+    "EnvSpec", "Evaluation", "Exponential", "GaussianAgent", "ImpalaAgent", "ImpalaResNet", "Linear", "NoAttack",
+    "PPOConfig", "QAgent", "RandomNoise", "RobustSarsa", "Robustified", "Smoothed", "SoundnessError", "Step",
+    "Transfer", "UnsupportedLayer", "Verdict", "__version__", "a3c", "acr", "assert_robust", "audit", "awc", "best_of",
+    "certify_action", "crown", "crown_ibp", "dqn", "evaluate", "gwc", "ibp", "load", "make_env", "mixed",
+    "possible_actions", "ppo", "reach", "recipe", "robustify", "save", "sound", "train", "wrap",
 ]  # fmt: skip

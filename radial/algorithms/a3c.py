@@ -15,13 +15,12 @@ from typing import Any
 import torch
 
 from radial.agents.actor_critic import ActorCritic
-from radial.agents.card import described
 from radial.agents.registry import AnyAgent, check_fit
 from radial.algorithms.a3c_learner import A3CLearner, Model
 from radial.algorithms.a3c_player import Player, Report, Rhythm
 from radial.algorithms.a3c_workers import Board, Crew
 from radial.algorithms.adam import Flat
-from radial.algorithms.config import encode
+from radial.algorithms.config import recorded
 from radial.algorithms.files import warn
 from radial.algorithms.ramp import Guide, time_at
 from radial.algorithms.replay import free_memory
@@ -107,12 +106,10 @@ def train(
     guide    who says where the objective's schedules stand, with one worker; None: they follow the env steps
     threads  of the simulator, with one worker; torch's own are left alone. No result depends on it
     """
-    written = {"seed": seed, **encode(config)} | ({} if init is None else {"init": described(init.card)})
-    if guide is not None:
-        if config.workers > 1:
-            raise BadInput(f"workers must be 1 where the ramp is watched, got {config.workers}")
-        written |= {"guide": guide.settings}
-    with Run.open(out, written, resume=resume, total_steps=config.total_steps, quiet=quiet) as run:
+    if guide is not None and config.workers > 1:
+        raise BadInput(f"workers must be 1 where the ramp is watched, got {config.workers}")
+    settings = recorded(config, seed, init, guide)
+    with Run.open(out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet) as run:
         training = set_up(config, seed, torch.device(device), init)
         training.guide = guide
         if run.restored is not None:

@@ -11,6 +11,8 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from radial.agents.card import described
+from radial.algorithms.ramp import Guide
 from radial.core.data import BadInput, EnvSpec
 from radial.core.schedules import Constant
 from radial.objectives import a3c, dqn, ppo
@@ -24,6 +26,15 @@ def encode(config: Any) -> dict[str, Any]:
         field.name: _plain(getattr(config, field.name)) for field in dataclasses.fields(config) if _said(config, field)
     }
     return {"type": type(config).__name__} | named
+
+
+def recorded(config: Any, seed: int, init: Any = None, guide: Guide | None = None) -> dict[str, Any]:
+    """What a run writes down of itself, and must find again to go on.
+
+    init  the agent it starts from        guide  who watches its ramp
+    """
+    origin = {} if init is None else {"init": described(init.card)}
+    return {"seed": seed, **encode(config), **origin} | ({} if guide is None else {"guide": guide.settings})
 
 
 def _said(config: Any, field: dataclasses.Field[Any]) -> bool:

@@ -14,10 +14,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from radial.agents.card import described
 from radial.agents.q_agent import QAgent
 from radial.agents.registry import AnyAgent, check_fit
-from radial.algorithms.config import encode
+from radial.algorithms.config import recorded
 from radial.algorithms.files import require
 from radial.algorithms.q_learner import QLearner, Rules, Transitions
 from radial.algorithms.ramp import ROWS, Guide, time_at
@@ -99,11 +98,10 @@ def train(
     threads  of the simulator; torch's own are left alone. No result depends on it
     """
     segments = None if out is None else out / SEGMENTS
-    written = {"seed": seed, **encode(config)} | ({} if init is None else {"init": described(init.card)})
-    written |= {} if guide is None else {"guide": guide.settings}
     verify = partial(_verify, segments)
+    settings = recorded(config, seed, init, guide)
     with Run.open(
-        out, written, resume=resume, total_steps=config.total_steps, quiet=quiet, verify=verify
+        out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet, verify=verify
     ) as run:  # fmt: skip
         actor, learner, replay, rng = set_up(config, seed, torch.device(device), init, run.note)
         scores, step, saved = Scores(config.num_envs), 0, None

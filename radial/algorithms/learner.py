@@ -34,6 +34,7 @@ class Minibatch(NamedTuple):
     advantage: Tensor  # as GAE gave it
     target: Tensor  # of the value
     old_value: Tensor
+    anchor: Tensor  # (R, A) scores of the policy that is held on to; (R, 0): there is none
 
 
 class Limits(NamedTuple):
@@ -47,6 +48,7 @@ class Limits(NamedTuple):
     max_std: Schedule | None
     value_weight: float
     standardize: str  # one of STANDARDIZE
+    anchor: float = 0.0  # weight of the divergence from the policy that is held on to
 
 
 class _Losses(nn.Module):
@@ -65,7 +67,11 @@ class _Losses(nn.Module):
         value = value_loss(agent.value(x), data.old_value, data.target, limits.value_clip).mean()
         entropy = family(agent).entropy(agent.scores(x)).mean()
         parts = {**policy.parts, "losses/value_loss": value.detach(), "losses/entropy": entropy.detach()}
-        return Loss(policy.total - limits.entropy * entropy + limits.value_weight * value, parts)
+        total = policy.total - limits.entropy * entropy + limits.value_weight * value
+        if limits.anchor:
+            apart = family(agent).divergence(data.anchor, agent.scores(x)).mean()
+            total, parts["losses/divergence"] = total + limits.anchor * apart, apart.detach()
+        return Loss(total, parts)
 
 
 class _Step:
@@ -88,8 +94,9 @@ class _Step:
 
         rest  a minibatch, the noise, log max_std, the coefficients
         """
-        data, noise, max_log_std = Minibatch(*rest[:6]), rest[6], rest[7]
-        at = dict(zip(self.coefficients, rest[8:], strict=True))
+        columns = len(Minibatch._fields)
+        data, (noise, max_log_std, *at_values) = Minibatch(*rest[:columns]), rest[columns:]
+        at = dict(zip(self.coefficients, at_values, strict=True))
         # Chunks have one size and every loss is a mean, so the mean of their gradients is that of the minibatch.
         found = [self._gradient(parameters, *piece, at) for piece in self._pieces(data, noise)]
         gradient, parts = (

@@ -3,6 +3,7 @@
 What is climbed is an `Objective` (objectives/ppo.py); how it differs from the SA-PPO code is listed in docs/ppo.md.
 """
 
+import copy
 import math
 import time
 from dataclasses import dataclass, field
@@ -12,19 +13,18 @@ import torch
 from torch import Tensor
 
 from radial.agents.agents import GaussianAgent
-from radial.agents.card import described
 from radial.agents.impala_agent import ImpalaAgent
 from radial.agents.networks import ACTIVATIONS
 from radial.agents.normalizer import RewardScale
 from radial.agents.registry import AnyAgent, check_fit
 from radial.algorithms.adversary import Adversary
-from radial.algorithms.config import LATER, encode
+from radial.algorithms.config import LATER, recorded
 from radial.algorithms.learner import STANDARDIZE, Learner, Limits, Minibatch
 from radial.algorithms.ramp import Guide, some, time_at
 from radial.algorithms.rollouts import Rollout, check_finite, collect
 from radial.algorithms.run import Run, Stopped, derived_seed
 from radial.algorithms.scores import Scores
-from radial.algorithms.seeing import PPOAgent, actor_for, agent_to_train, judge, prepared
+from radial.algorithms.seeing import PPOAgent, actor_for, agent_to_train, judge, prepared, scores_of
 from radial.core import checks
 from radial.core.data import Attack, BadInput, Continuous, EnvSpec, VecEnv
 from radial.core.schedules import Constant, Schedule, settle
@@ -73,6 +73,7 @@ class PPOConfig:
     chunk: int | None = field(default=None, metadata=LATER)  # rows whose gradient is taken at a time; None: all
     value_first: int = field(default=0, metadata=LATER)  # env steps at the start in which the value alone learns
     activation: str = field(default="tanh", metadata=LATER)  # of networks for vectors, a key of ACTIVATIONS
+    anchor: float = field(default=0.0, metadata=LATER)  # weight of KL(π_init ‖ π): how much to hold on to `init`
 
     def __post_init__(self) -> None:
         checks.whole(self, "total_steps", "num_envs", "rollout", "epochs", "minibatch", "checkpoint_every", "chunk")
@@ -83,7 +84,7 @@ class PPOConfig:
             "value_weight",
         )  # fmt: skip
         checks.share(self, "discount", "lam", "attack_probability", "reward_discount")
-        checks.not_negative(self, "entropy")
+        checks.not_negative(self, "entropy", "anchor")
         settle(self, "attack_radius")
         if callable(self.max_std):
             least = min(self.max_std(0), self.max_std(self.total_steps))  # schedules are monotone
@@ -121,7 +122,7 @@ class PPOConfig:
         max_std = self.max_std if self.max_std is None or callable(self.max_std) else Constant(self.max_std)
         return Limits(
             self.clip, self.value_clip, self.entropy, self.max_grad_norm, self.min_std, max_std, self.value_weight,
-            self.standardize,
+            self.standardize, self.anchor,
         )  # fmt: skip
 
 
@@ -148,10 +149,12 @@ def train(
     """
     if (attack is None) != (config.attack is None):
         raise BadInput("attack must be given exactly when config.attack names one")
-    written = {"seed": seed, **encode(config)} | ({} if init is None else {"init": described(init.card)})
-    written |= {} if guide is None else {"guide": guide.settings}
-    with Run.open(out, written, resume=resume, total_steps=config.total_steps, quiet=quiet) as run:
+    if config.anchor and init is None:
+        raise BadInput(f"anchor must be 0 without an init to hold on to, got {config.anchor}")
+    settings = recorded(config, seed, init, guide)
+    with Run.open(out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet) as run:
         agent, learner, scale, rng = set_up(config, seed, torch.device(device), init)
+        anchor = copy.deepcopy(agent) if config.anchor else None
         step, update = 0, 0
         actor, scores = actor_for(agent, config.compile), Scores(config.num_envs)
         adversary = None if attack is None else Adversary(attack, agent, config.attack_probability, config.compile)
@@ -180,7 +183,7 @@ def train(
 
             # ----------------------------------------------------------------------------------------------- learn
             check_finite(rollout, step)
-            data = estimate(rollout, agent, config.discount, config.lam)
+            data = estimate(rollout, agent, config.discount, config.lam, anchor)
             del rollout  # its frames are in `data` once more
             time_now = time_at(guide, step)
             metrics = learner.learn(data, time_now, left, rng, value_only=step <= config.value_first)
@@ -207,18 +210,22 @@ def train(
 
 
 @torch.no_grad()
-def estimate(rollout: Rollout, agent: PPOAgent, discount: float, lam: float) -> Minibatch:
-    """Advantages and value targets of the real rows, flattened to (R, …)."""
+def estimate(
+    rollout: Rollout, agent: PPOAgent, discount: float, lam: float, anchor: PPOAgent | None = None
+) -> Minibatch:
+    """Advantages and value targets of the real rows, and what `anchor` would have done, flattened to (R, …)."""
     value, old_log_prob = judge(agent, rollout)
     advantage = gae(rollout.reward, value[:-1], value[1:], rollout.terminated, rollout.ended, discount, lam)
     real = rollout.real
+    x = rollout.x[:-1][real]
     return Minibatch(
-        x=rollout.x[:-1][real],
+        x=x,
         action=rollout.action[real],
         old_log_prob=old_log_prob,
         advantage=advantage[real],
         target=(advantage + value[:-1])[real],
         old_value=value[:-1][real],
+        anchor=value.new_empty(len(x), 0) if anchor is None else scores_of(anchor, x),
     )
 
 

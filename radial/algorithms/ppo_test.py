@@ -24,6 +24,7 @@ from radial.algorithms.store import newest_checkpoint
 from radial.core.data import BadInput, EnvSpec
 from radial.core.schedules import Constant, Linear
 from radial.envs.counting import make_counting
+from radial.losses.policy import Categorical
 from radial.objectives.bounding import Mix
 from radial.objectives.ppo import SA, Plain, RadialLikelihood, RadialReleased, RadialWorstCase
 
@@ -344,3 +345,17 @@ def test_adversarial_training_shows_attacked_observations():
     assert attacked != weights(train(replace(TINY, total_steps=128), 0, quiet=True))
     with pytest.raises(BadInput, match="attack"):
         train(config, 0, quiet=True)
+
+
+def test_an_anchor_holds_the_policy_where_it_started():
+    """The heavier the divergence from the first policy weighs, the less the trained one differs from it."""
+    start, x = train(TINY, 0, quiet=True), torch.randn(200, 4)
+    apart = []
+    for weight in (0.0, 1.0, 100.0):
+        config = replace(TINY, anchor=weight, normalize_observations=False, anneal=False)
+        trained = train(config, 1, init=start, quiet=True)
+        with torch.no_grad():
+            apart.append(Categorical().divergence(start.scores(x), trained.scores(x)).mean().item())
+    assert apart[0] > apart[1] > apart[2] > 0
+    with pytest.raises(BadInput, match="anchor must be 0 without an init to hold on to"):
+        train(replace(TINY, anchor=1.0), 0, quiet=True)

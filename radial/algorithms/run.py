@@ -76,6 +76,11 @@ def check_place(folder: Path, resume: bool) -> None:
         check_free(folder)
 
 
+def check_same_run(folder: Path, config: Mapping[str, Any]) -> None:
+    """Refuse, before long work, to go on with a run that was begun with another config."""
+    _check_same(folder, read_json(folder / CONFIG), _plain(config))
+
+
 class Run:
     """A folder readable without us: config.json, metrics.jsonl, TensorBoard events in tb/, checkpoints/.
 

@@ -98,6 +98,12 @@ def log_prob(agent: PPOAgent, kept: Tensor, action: Tensor) -> Tensor:
 
 
 @torch.no_grad()
+def scores_of(agent: PPOAgent, kept: Tensor) -> Tensor:
+    """Logits or action means (B, A) at what a rollout kept (B, *obs)."""
+    return _joint(agent, kept)[1] if isinstance(agent, ImpalaAgent) else agent.scores(kept)
+
+
+@torch.no_grad()
 def judge(agent: PPOAgent, rollout: Rollout) -> tuple[Tensor, Tensor]:
     """Values (T + 1, N) of a rollout, and log-probabilities (R,) of what was done in its real rows."""
     steps, envs = rollout.reward.shape

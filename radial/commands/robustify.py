@@ -45,7 +45,7 @@ def robustify(
         env: an environment's id, such as Hopper-v4 or fruitbot; default: what the agent or the file's name says.
         steps: env steps to train.
         kappa: weight of the nominal loss, 0 … 1; default: what suits the kind of agent.
-        objective: radial-overlap, radial-worst-case or radial-likelihood; default: what suits the kind of agent.
+        objective: radial-overlap, radial-worst-case, radial-likelihood, or on frames sa; default: what suits the agent.
         tolerance: share of the undisturbed return that may be lost before the ramp of ε is held.
         seed: of everything random.
         episodes: of each score, before and after.
@@ -101,7 +101,8 @@ def _show(found: "Robustified", agent: str) -> None:
     table.add_row(f"under {found.attack}", *(_score(side.attacked) for side in sides))
     name = "certified actions" if facts["before"]["certified"]["metric"] == "acr" else "a mean action moves at most"
     table.add_row(f"{name} (IBP)", *(_proven(side) for side in sides))
-    table.add_row("", "", f"{facts['objective']}, κ {facts['kappa']:g}, {facts['steps']:,} steps")
+    weight = "" if facts["kappa"] is None else f", κ {facts['kappa']:g}"
+    table.add_row("", "", f"{facts['objective']}{weight}, {facts['steps']:,} steps")
     print_table(table)
 
 

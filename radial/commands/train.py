@@ -32,8 +32,8 @@ def train(
     """Train an agent by the name of its recipe; `radial recipes` lists them.
 
     The folder then holds config.json, metrics.jsonl, TensorBoard events, checkpoints, and the agent itself in agent/.
-    SIGINT and SIGTERM save before they stop; --resume goes on, bit for bit; A3C with several
-    workers goes on in kind.
+    SIGINT and SIGTERM save before they stop; --resume goes on from what was saved. After a crash the run is the one
+    without the crash, bit for bit; after a signal, and with several workers of A3C, it is one of the same kind.
 
     Args:
         recipe: such as cartpole-radial-ppo.

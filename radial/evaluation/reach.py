@@ -14,6 +14,7 @@ from torch import Tensor
 
 from radial.bounds.certify import margins, strictly_positive
 from radial.bounds.methods import BoundMethod, method
+from radial.core.ball import Ball
 from radial.core.data import Agent, Continuous, EnvSpec, VecEnv
 from radial.evaluation.audit import Prover, ball_of, ranking
 from radial.evaluation.certificates import Terms, opened
@@ -29,6 +30,23 @@ def reach_of(agent: Agent, x: Tensor, radius: float, bound: BoundMethod) -> Tens
     bounds = bound(agent.network, ball_of(agent, x, radius, math.inf))
     mean = agent.scores(x).to(bounds.lower)
     return torch.maximum(bounds.upper - mean, mean - bounds.lower).amax(1)
+
+
+def faintest(agent: Any, radius: float, width: float = 0.1) -> float:
+    """The ε at which IBP's bounds of the scores are `width` wide, on average over noise; at most a hundredth of radius.
+
+    Each layer multiplies the width, so a deep network that was trained without a thought for it feels very little: an
+    IMPALA network of FruitBot 2e-11.
+    """
+    x = torch.rand((8, *agent.observation_shape), generator=torch.Generator().manual_seed(0))
+    x = x.to(next(agent.network.parameters()))
+    low, high = math.log(radius) - 60, math.log(radius / 100)
+    for _ in range(20):
+        middle = (low + high) / 2
+        with torch.no_grad():
+            found = float(method("ibp")(ranking(agent), Ball.unchecked(x, math.exp(middle))).width.mean())
+        low, high = (middle, high) if found < width else (low, middle)
+    return math.exp(low)
 
 
 def watching(radius: float, bound: BoundMethod | str = "ibp") -> Callable[[Any, Tensor], dict[str, float]]:

@@ -19,21 +19,21 @@ from radial.agents.impala_agent import ImpalaAgent
 from radial.agents.q_agent import QAgent
 from radial.agents.registry import AnyAgent, Loaded
 from radial.algorithms.a3c import A3CConfig
-from radial.algorithms.config import decode
+from radial.algorithms.config import decode, recorded
 from radial.algorithms.dqn import DQNConfig
 from radial.algorithms.files import write_atomic
 from radial.algorithms.ppo import PPOConfig
 from radial.algorithms.ramp import Guide, Ramp
-from radial.algorithms.run import check_place
+from radial.algorithms.run import check_place, check_same_run
 from radial.attacks import ATTACKS
 from radial.core.checks import check_whole, is_finite
 from radial.core.data import BadInput, EnvSpec
-from radial.core.schedules import Constant, Smoothed
+from radial.core.schedules import Constant, Exponential, Schedule, Smoothed
 from radial.core.words import nearest
 from radial.envs.make import example_for, make_env, spec_for, stacked
 from radial.evaluation.certificates import CertificationRate, Search, acr
 from radial.evaluation.episodes import Evaluation, check_spaces, evaluate
-from radial.evaluation.reach import ActionReach, reach, watching
+from radial.evaluation.reach import ActionReach, faintest, reach, watching
 from radial.objectives import a3c, dqn, ppo
 from radial.recipes.loading import load
 from radial.recipes.protocol import Watch, silent
@@ -42,6 +42,8 @@ from radial.recipes.training import AGENT, check, train
 
 FIRST, LAST = 0.1, 0.6  # shares of the steps between which ε grows; before, PPO's value alone learns
 KNEE = FIRST + (LAST - FIRST) / 4  # until here ε is below a twelfth: what is lost is not lost to it
+SEARCH = 2  # steps of the search of objective sa, each as dear as a pass over the minibatch
+ANCHOR = 1.0  # weight of KL(π_start ‖ π) where the network is deep: the easiest way to narrow bounds is to forget
 COMPARISON = "comparison.json"
 CEILING = 0.3  # of the deviation of a Gaussian policy that has less; see the ablation in docs/ppo.md
 LONG = 2_000_000  # steps: the longer a Gaussian policy is trained, the smaller the weight that is right
@@ -65,7 +67,7 @@ KINDS: dict[type, Kind] = {
         "cartpole-radial-a3c", "pong-small-radial-a3c", a3c.OBJECTIVES, "radial-overlap", (0.5, 0.5), "pgd"
     ),
     CategoricalAgent: Kind("cartpole-radial-ppo", "", ppo.OBJECTIVES, "radial-worst-case", (0.5, 0.5), "pgd"),
-    ImpalaAgent: Kind("", "fruitbot-small-radial-ppo", ppo.OBJECTIVES, "radial-worst-case", (0.5, 0.5), "pgd-procgen"),
+    ImpalaAgent: Kind("", "fruitbot-small-radial-ppo", ppo.OBJECTIVES, "radial-likelihood", (0.8, 0.8), "pgd-procgen"),
     GaussianAgent: Kind("hopper-radial-ppo", "", ppo.OBJECTIVES, "radial-likelihood", (0.95, 0.95), "mad"),
 }
 
@@ -105,7 +107,8 @@ class Robustified:
         objective: Any = self.config.objective
         return {
             "source": self.source, "env": str(self.config.env), "radius": self.radius, "reached": self.reached,
-            "objective": type(objective).__name__, "kappa": objective.kappa(self.config.total_steps),
+            "objective": type(objective).__name__,
+            "kappa": None if isinstance(objective, ppo.SA) else objective.kappa(self.config.total_steps),
             "steps": self.config.total_steps, "attack": self.attack, "before": self.before.to_json(),
             "after": self.after.to_json(),
         }  # fmt: skip
@@ -134,7 +137,8 @@ def robustify(
     steps      env steps. In the first tenth ε is 0, then it grows until six tenths, if the return allows
     env        where it acts, if its card does not say or another is wanted
     kappa      weight of the nominal loss; None: what suits the kind of agent
-    objective  radial-overlap, radial-worst-case, radial-likelihood; None: what suits the kind of agent
+    objective  radial-overlap, radial-worst-case, radial-likelihood; None: what suits the kind of agent. On frames also
+               sa: the perturbation that changes the policy most is searched for and not bounded, so less is proven
     tolerance  share of the undisturbed return that may be lost: the ramp slows at half of it and holds at the whole
     episodes   of each of the three judgements, before and after
     out        a run's folder, as for `train`; the agent is saved in out/agent and the result in out/comparison.json
@@ -148,9 +152,13 @@ def robustify(
     config = plan(start, where, radius, steps, kappa, objective)
     radius = float(radius)
     check_whole("episodes", episodes, 1)
-    guide = Guide(Ramp(tolerance, round(KNEE * steps), round(LAST * steps)), watching(radius))
+    ramp: Any = config.objective
+    felt = FIRST if isinstance(ramp.radius, Exponential) else KNEE
+    guide = Guide(Ramp(tolerance, round(felt * steps), round(LAST * steps)), watching(radius))
     if out is not None:
         check_place(Path(out), resume)
+        if resume:
+            check_same_run(Path(out), recorded(config, check_whole("seed", seed, 0), start, guide))
     elif resume:
         raise BadInput("resume needs out: the folder of the run that is to go on")
     if threads is not None:
@@ -163,8 +171,9 @@ def robustify(
     )
     after = stand(trained, where, radius, episodes, seed, watch, "after")
     schedule: Any = config.objective
+    ended = max(config.total_steps, guide.ramp.since)  # the last update may go some steps beyond
     found = Robustified(
-        trained, before, after, config, radius, schedule.radius(guide.ramp.clock(config.total_steps)),
+        trained, before, after, config, radius, schedule.radius(guide.ramp.clock(ended)),
         KINDS[type(start)].attack, described(start.card),
     )  # fmt: skip
     if out is not None:
@@ -245,7 +254,9 @@ def _for_ppo(agent: GaussianAgent | CategoricalAgent | ImpalaAgent, steps: int) 
     """
     settings: dict[str, Any] = {"value_first": round(FIRST * steps), "normalize_observations": False}
     settings |= {"attack": None, "attack_radius": Constant(0.0), "attack_probability": 0.0, "min_std": None}
-    if not isinstance(agent, ImpalaAgent):
+    if isinstance(agent, ImpalaAgent):
+        settings["anchor"] = ANCHOR
+    else:
         settings["activation"] = agent.activation
     if isinstance(agent, GaussianAgent):
         # The bounded term holds the deviation up: what the agent has is enough, but with too little every width weighs.
@@ -271,13 +282,24 @@ def _objective(agent: AnyAgent, radius: float, steps: int, kappa: float | None, 
     known = {key: cls for key, cls in kind.objectives.items() if "kappa" in {field.name for field in fields(cls)}}
     if isinstance(agent, GaussianAgent):
         known.pop("radial-overlap")  # it is about logits
+    if isinstance(agent, ImpalaAgent):
+        known["sa"] = ppo.SA
     name = kind.objective if name is None else str(name)
     if name not in known:
         raise BadInput(f"objective must be one of {', '.join(known)}, got {name!r}{nearest(name, known)}")
     if kappa is None:
         on_frames = len(agent.observation_shape) > 1
         kappa = 0.98 if isinstance(agent, GaussianAgent) and steps >= LONG else kind.kappa[on_frames]
+    elif name == "sa":
+        raise BadInput(f"kappa must be left out with objective sa, whose weight is 1, got {kappa!r}")
     elif not (is_finite(kappa) and 0 <= kappa <= 1):
         raise BadInput(f"kappa must lie in [0, 1], got {kappa!r}")
-    ramp = Smoothed(float(radius), round(FIRST * steps), round(LAST * steps))
+    radius, first, last = float(radius), round(FIRST * steps), round(LAST * steps)
+    ramp: Schedule = Smoothed(radius, first, last)
+    if name == "sa":
+        return ppo.SA(ramp, weight=1.0, inner="sgld", steps=SEARCH)
+    if isinstance(agent, ImpalaAgent):
+        # PPO's ratio has no gradient where bounds are wide, and fifteen convolutions make them 1e13 wide at 1/255: ε
+        # begins where it is felt and no more, and grows by a factor, no faster than the network can follow.
+        ramp = Exponential(radius, first, last, start=faintest(agent, radius), middle=0.75, before=0.0)
     return known[name](radius=ramp, kappa=Constant(float(kappa)))
