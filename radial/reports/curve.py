@@ -12,7 +12,7 @@ from radial.core.words import spell_radius
 from radial.reports.words import kind_of
 
 WIDTH, HEIGHT = 640, 300
-LEFT, RIGHT, TOP, BOTTOM = 56, 28, 14, 40
+LEFT, RIGHT, TOP, BOTTOM = 76, 28, 14, 54
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00")
 DASHES = ("", "8 4", "2 3", "10 3 2 3", "5 5", "1 4")
 Point = tuple[float, float]
@@ -52,9 +52,9 @@ class Axes:
             parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:,.6g}</text>')
         for each in self.radii:
             named = escape(spell_radius(each))
-            parts.append(f'<text x="{self.x(each):.1f}" y="{HEIGHT - 22}" text-anchor="middle">{named}</text>')
+            parts.append(f'<text x="{self.x(each):.1f}" y="{HEIGHT - 32}" text-anchor="middle">{named}</text>')
         middle = (LEFT + WIDTH - RIGHT) / 2
-        parts.append(f'<text x="{middle}" y="{HEIGHT - 4}" text-anchor="middle">ε (not to scale)</text>')
+        parts.append(f'<text x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">ε (not to scale)</text>')
         return "".join(parts)
 
 
