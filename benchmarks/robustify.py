@@ -34,11 +34,10 @@ class Case:
     radius: float
     steps: int
     episodes: int
-    objective: str | None = None  # None: the one that suits the kind of agent
 
 
 CASES = {
-    "fruitbot": Case("procgen/FruitBot_ppo.pt", FRUITBOT, 5 / 255, 150_000, 32, "sa"),
+    "fruitbot": Case("procgen/FruitBot_ppo.pt", FRUITBOT, 5 / 255, 150_000, 32),
     "hopper": Case("sa_ppo/ppo-hopper-median.model", rr.EnvSpec("mujoco", "Hopper-v4"), 0.075, 1_024_000, 50),
     "cartpole-dqn": Case("cartpole-dqn", rr.EnvSpec("classic", "CartPole-v1"), 0.02, 100_000, 20),
     "cartpole-ppo": Case("cartpole-ppo", rr.EnvSpec("classic", "CartPole-v1"), 0.1, 120_000, 20),
@@ -68,7 +67,6 @@ def run(name: str, runs: Path, threads: int) -> dict[str, Any]:
         case.radius,
         case.steps,
         env=case.env,
-        objective=case.objective,
         episodes=case.episodes,
         out=folder,
         resume=begun(folder),

@@ -67,7 +67,7 @@ KINDS: dict[type, Kind] = {
         "cartpole-radial-a3c", "pong-small-radial-a3c", a3c.OBJECTIVES, "radial-overlap", (0.5, 0.5), "pgd"
     ),
     CategoricalAgent: Kind("cartpole-radial-ppo", "", ppo.OBJECTIVES, "radial-worst-case", (0.5, 0.5), "pgd"),
-    ImpalaAgent: Kind("", "fruitbot-small-radial-ppo", ppo.OBJECTIVES, "radial-likelihood", (0.8, 0.8), "pgd-procgen"),
+    ImpalaAgent: Kind("", "fruitbot-small-radial-ppo", ppo.OBJECTIVES, "sa", (0.8, 0.8), "pgd-procgen"),
     GaussianAgent: Kind("hopper-radial-ppo", "", ppo.OBJECTIVES, "radial-likelihood", (0.95, 0.95), "mad"),
 }
 
@@ -137,8 +137,8 @@ def robustify(
     steps      env steps. In the first tenth ε is 0, then it grows until six tenths, if the return allows
     env        where it acts, if its card does not say or another is wanted
     kappa      weight of the nominal loss; None: what suits the kind of agent
-    objective  radial-overlap, radial-worst-case, radial-likelihood; None: what suits the kind of agent. On frames also
-               sa: the perturbation that changes the policy most is searched for and not bounded, so less is proven
+    objective  radial-overlap, radial-worst-case, radial-likelihood; None: what suits the kind of agent. On ProcGen's
+               frames that is sa: what changes the policy most is searched for and not bounded, so nothing is proven
     tolerance  share of the undisturbed return that may be lost: the ramp slows at half of it and holds at the whole
     episodes   of each of the three judgements, before and after
     out        a run's folder, as for `train`; the agent is saved in out/agent and the result in out/comparison.json
@@ -291,7 +291,7 @@ def _objective(agent: AnyAgent, radius: float, steps: int, kappa: float | None, 
         on_frames = len(agent.observation_shape) > 1
         kappa = 0.98 if isinstance(agent, GaussianAgent) and steps >= LONG else kind.kappa[on_frames]
     elif name == "sa":
-        raise BadInput(f"kappa must be left out with objective sa, whose weight is 1, got {kappa!r}")
+        raise BadInput(f"kappa must be left out with objective sa; radial-likelihood has one, got {kappa!r}")
     elif not (is_finite(kappa) and 0 <= kappa <= 1):
         raise BadInput(f"kappa must lie in [0, 1], got {kappa!r}")
     radius, first, last = float(radius), round(FIRST * steps), round(LAST * steps)
