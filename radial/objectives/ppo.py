@@ -222,14 +222,15 @@ class RadialOverlap(_Radial):
         return -policy_overlap(seen.bounds, seen.scores, batch.action, self.margin)
 
 
-INNER = ("convex", "sgld")
+INNER = ("convex", "sgld", "pgd")
 
 
 @dataclass(frozen=True)
 class SA:
     """L + weight·D(π(s), π(s')) with the worst s' of the ball (SA-PPO, Zhang et al. 2020).
 
-    inner  "convex": an upper bound of D from bounds on the scores; "sgld": a point found by ten noisy sign steps
+    inner  "convex": an upper bound of D from bounds on the scores; "sgld": a point found by ten noisy sign steps;
+           "pgd": by steps without noise, for frames: there a gradient per pixel is far smaller than SA-PPO's noise
     """
 
     radius: Schedule
@@ -248,8 +249,8 @@ class SA:
 
     @property
     def draws(self) -> int:
-        """One vector of noise for the start and one per step."""
-        return self.steps + 1 if self.inner == "sgld" else 0
+        """One vector of noise for the start, and with "sgld" one per step."""
+        return {"convex": 0, "sgld": self.steps + 1, "pgd": 1}[self.inner]
 
     def coefficients(self, step: int) -> dict[str, float]:
         """ε, and the share of IBP in a mix."""
@@ -276,7 +277,7 @@ class SA:
         return Loss(plain + self.weight * regular, parts)
 
     def _search(self, agent: ActorCritic, batch: Batch, scores: Tensor, radius: Tensor) -> Tensor:
-        """Stochastic gradient Langevin dynamics, with the constants of the SA-PPO code."""
+        """Stochastic gradient Langevin dynamics, with the constants of the SA-PPO code; or the same without noise."""
         policy, step = family(agent, detach_std=True), radius / self.steps
         x = batch.x + batch.noise[:, 0].sign() * step
         for i in range(self.steps):
@@ -284,8 +285,9 @@ class SA:
                 x = x.detach().requires_grad_(True)
                 # The mean over the batch, as there: the noise is measured against its gradient.
                 gradient = torch.autograd.grad(policy.divergence(scores, agent.scores(x)).mean(), x)[0]
-            noise = batch.noise[:, i + 1] * (2 * step * 1e-5).sqrt() / (i + 2)
-            x = x.detach() + (gradient + noise).sign() * step
+            if self.inner == "sgld":
+                gradient = gradient + batch.noise[:, i + 1] * (2 * step * 1e-5).sqrt() / (i + 2)
+            x = x.detach() + gradient.sign() * step
             x = torch.minimum(torch.maximum(x, batch.x - radius), batch.x + radius)
         return x.detach()
 

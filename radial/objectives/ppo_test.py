@@ -11,7 +11,7 @@ from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.agents.impala_agent import ImpalaAgent
 from radial.core.data import BadInput, Discrete
 from radial.core.schedules import Constant, Linear
-from radial.losses.policy import standardize
+from radial.losses.policy import Categorical, standardize
 from radial.objectives.bounding import Mix
 from radial.objectives.ppo import (
     SA,
@@ -34,6 +34,7 @@ ROBUST = {
     "sa convex": SA(Constant(0.1), weight=0.1),
     "sa mixed": SA(Constant(0.1), weight=0.1, bound=Mix(Constant(0.3))),
     "sa sgld": SA(Constant(0.1), weight=0.1, inner="sgld"),
+    "sa pgd": SA(Constant(0.1), weight=0.1, inner="pgd"),
 }
 
 
@@ -105,12 +106,13 @@ def test_the_worst_case_bounds_what_an_attack_can_do(actor):
         assert loss(Plain(), actor, replace(data, x=moved)).total.item() <= bound + 1e-6
 
 
-def test_the_search_of_sgld_stays_in_the_ball_and_never_beats_the_convex_bound(actor):
+@pytest.mark.parametrize("name", ["sa sgld", "sa pgd"])
+def test_a_search_stays_in_the_ball_and_never_beats_the_convex_bound(actor, name):
     data = batch(actor)
-    searched = float(loss(ROBUST["sa sgld"], actor, data).parts["robust/divergence"])
+    searched = float(loss(ROBUST[name], actor, data).parts["robust/divergence"])
     bounded = float(loss(ROBUST["sa convex"], actor, data).parts["robust/divergence"])
     assert 0 < searched <= bounded + 1e-6
-    x = ROBUST["sa sgld"]._search(actor, data, actor.scores(data.x).detach(), torch.tensor(0.1))
+    x = ROBUST[name]._search(actor, data, actor.scores(data.x).detach(), torch.tensor(0.1))
     assert float((x - data.x).abs().max()) <= 0.1 + 1e-6
 
 
@@ -238,7 +240,7 @@ def test_of_a_joint_network_the_logits_alone_are_bounded():
 @pytest.mark.parametrize(
     ("make", "field"),
     [
-        (lambda: SA(Constant(0.1), weight=0.1, inner="pgd"), "inner"),
+        (lambda: SA(Constant(0.1), weight=0.1, inner="fgsm"), "inner"),
         (lambda: SA(Constant(0.1), weight=float("nan")), "weight"),
         (lambda: RadialWorstCase("wide"), "radius"),
         (lambda: RadialWorstCase(Constant(0.1), bound="magic"), "bound"),
@@ -248,3 +250,18 @@ def test_of_a_joint_network_the_logits_alone_are_bounded():
 def test_bad_settings_are_named(make, field: str):
     with pytest.raises(BadInput, match=field):
         make()
+
+
+def test_where_noise_drowns_the_gradient_steps_without_it_find_more():
+    """A network that hardly feels each of ten thousand features, as a picture's pixels: noise alone cancels out."""
+    actor = CategoricalAgent((10_000,), 2, (4,))
+    actor.initialize(torch.Generator().manual_seed(0))
+    rng = torch.Generator().manual_seed(1)
+    x = torch.rand(8, 10_000, generator=rng)
+    noise = torch.randn(8, 3, 10_000, generator=rng)
+    data = Batch(x, torch.zeros(8, dtype=torch.long), *torch.zeros(3, 8), noise)
+    scores, found = actor.scores(x).detach(), {}
+    for inner in ("sgld", "pgd"):
+        worst = SA(Constant(0.02), 1.0, inner, steps=2)._search(actor, data, scores, torch.tensor(0.02))
+        found[inner] = Categorical().divergence(scores, actor.scores(worst)).mean().item()
+    assert found["pgd"] > 10 * found["sgld"]

@@ -297,7 +297,7 @@ def _objective(agent: AnyAgent, radius: float, steps: int, kappa: float | None, 
     radius, first, last = float(radius), round(FIRST * steps), round(LAST * steps)
     ramp: Schedule = Smoothed(radius, first, last)
     if name == "sa":
-        return ppo.SA(ramp, weight=1.0, inner="sgld", steps=SEARCH)
+        return ppo.SA(ramp, weight=1.0, inner="pgd", steps=SEARCH)
     if isinstance(agent, ImpalaAgent):
         # PPO's ratio has no gradient where bounds are wide, and fifteen convolutions make them 1e13 wide at 1/255: ε
         # begins where it is felt and no more, and grows by a factor, no faster than the network can follow.
