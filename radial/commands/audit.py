@@ -75,7 +75,7 @@ def audit(
 def _called(path: Path) -> str:
     """What to call an agent: its file, or the folder where that says more, as ppo-CartPole-v1/CartPole-v1.zip does."""
     stem, parent = path.absolute().stem, path.absolute().parent.name
-    return parent if stem and stem in parent else stem
+    return parent if stem and parent.endswith(f"-{stem}") else stem
 
 
 def _show(facts: dict[str, Any], page: Path) -> None:

@@ -58,8 +58,9 @@ def evaluate(
     if radius is None and attack != "none":
         raise BadInput(f"--attack {attack} needs a --radius, such as 0.075 or 3/255")
     if trace is not None and (attack == "none" or stochastic or first_finished):
-        wrong = "--stochastic" if stochastic else "--first-finished"
-        raise BadInput(f"--trace shows an attack beside the same episode undisturbed: give --attack, and not {wrong}")
+        named = [name for name, on in (("--stochastic", stochastic), ("--first-finished", first_finished)) if on]
+        wrong = f", and not {' or '.join(named)}" if named else ""
+        raise BadInput(f"--trace shows an attack beside the same episode undisturbed: give --attack{wrong}")
     if trace is not None:
         check_folder(trace, "--trace")
     epsilon = parse_radius(radius or "0")

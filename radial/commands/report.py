@@ -1,6 +1,5 @@
 """`radial report`: one page for several agents and runs, from audits that are there or are made now."""
 
-import json as reader
 from pathlib import Path
 from typing import Any
 
@@ -61,21 +60,14 @@ def report(
         say(f"page: {page}")
 
 
-def _refuse(constant: str) -> None:
-    """NaN and infinities are no JSON."""
-    raise ValueError(constant)
-
-
 def _read(path: Path) -> dict[str, Any]:
     """An audit, of which a page can be made."""
+    from radial.agents.weights import strict_json
     from radial.reports.page import render
 
     if path.stat().st_size > LARGEST:
         raise BadInput(f"{path} has more than {LARGEST} bytes")
-    try:
-        facts = reader.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
-    except (ValueError, RecursionError):
-        raise BadInput(f"{path} is not readable JSON") from None
+    facts = strict_json(path, path.read_bytes())
     if not isinstance(facts, dict) or facts.get("format") != 1:
         raise BadInput(f"{path} is not an audit of this version")
     try:
