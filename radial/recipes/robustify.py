@@ -152,8 +152,8 @@ def robustify(
     config = plan(start, where, radius, steps, kappa, objective)
     radius = float(radius)
     check_whole("episodes", episodes, 1)
-    ramp: Any = config.objective
-    felt = FIRST if isinstance(ramp.radius, Exponential) else KNEE
+    loss: Any = config.objective
+    felt = FIRST if isinstance(loss.radius, Exponential) else KNEE
     guide = Guide(Ramp(tolerance, round(felt * steps), round(LAST * steps)), watching(radius))
     if out is not None:
         check_place(Path(out), resume)
@@ -170,10 +170,9 @@ def robustify(
         config, seed, out=out, resume=resume, init=start, guide=guide, device=device, threads=threads, quiet=quiet
     )
     after = stand(trained, where, radius, episodes, seed, watch, "after")
-    schedule: Any = config.objective
     ended = max(config.total_steps, guide.ramp.since)  # the last update may go some steps beyond
     found = Robustified(
-        trained, before, after, config, radius, schedule.radius(guide.ramp.clock(ended)),
+        trained, before, after, config, radius, loss.radius(guide.ramp.clock(ended)),
         KINDS[type(start)].attack, described(start.card),
     )  # fmt: skip
     if out is not None:
