@@ -1,7 +1,7 @@
 """Agents of others, made robust: what `radial robustify` does for a ProcGen, a MuJoCo and two CartPole agents.
 
-Trains each case in runs/robustify-CASE and writes results/robustify.json and .md: scores and curves, no weights. A
-finished case is kept and an unfinished one goes on. The released agents are read from ../shared/models, or from where
+Trains each case in runs/robustify-CASE and writes results/robustify.json, .md and .png: scores and curves, no weights.
+A finished case is kept and an unfinished one goes on. The released agents are read from ../shared/models, or from where
 the variable RADIAL_MODELS points; what is made of them stays in runs/.
 
     python benchmarks/robustify.py --only cartpole-dqn cartpole-ppo --threads 2
@@ -16,13 +16,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from matplotlib.figure import Figure
 
 import radial as rr
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = Path(os.environ.get("RADIAL_MODELS") or ROOT.parent / "shared" / "models")
 FRUITBOT = rr.EnvSpec("procgen", "fruitbot", {"distribution_mode": "easy", "split": "train"})
-CURVE = ("charts/episodic_return", "robust/radius", "robust/pace", "robust/certified", "robust/reach")
+RETURN, RADIUS = "charts/episodic_return", "robust/radius"
+CURVE = (RETURN, RADIUS, "robust/pace", "robust/certified", "robust/reach", "robust/divergence")
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,35 @@ def row(name: str, facts: dict[str, Any]) -> str:
     return f"| {' | '.join([*cells, str(facts['seconds'])])} |"
 
 
+def plot(known: dict[str, dict[str, Any]], path: Path) -> None:
+    """A panel for each case: the return while it was trained, ε as a thin line, and both judgements at the sides."""
+    drawing: Any = Figure(figsize=(9.6, 3.2 * -(-len(known) // 2)), layout="constrained")
+    panels = drawing.subplots(-(-len(known) // 2), 2, squeeze=False).flatten()
+    for panel, (name, facts) in zip(panels, known.items(), strict=False):
+        lines = [line for line in facts["curve"] if RETURN in line]
+        steps = [line["step"] for line in lines]
+        panel.plot(steps, [line[RETURN] for line in lines], color="#000000", label="in training")
+        for side, step in (("before", 0), ("after", facts["steps"])):
+            for what, colour, mark in (("nominal", "#0072B2", "o"), ("attacked", "#D55E00", "v")):
+                score = facts[side][what]
+                label = {"nominal": "undisturbed", "attacked": "attacked"}[what] if side == "before" else None
+                panel.errorbar(step, score["mean"], score["sem"], color=colour, marker=mark, capsize=3, label=label)
+        right = panel.twinx()
+        right.plot(steps, [line.get(RADIUS, 0.0) for line in lines], color="#666666", linewidth=0.8)
+        right.set_ylabel("ε (thin line)")
+        right.set_ylim(0, 1.1 * facts["radius"])
+        panel.set_ylim(0, 1.1 * panel.get_ylim()[1])
+        panel.set_title(name, fontsize="medium")
+        panel.set_xlabel("env steps")
+        panel.set_ylabel("return")
+        panel.xaxis.set_major_formatter(lambda value, _: f"{value / 1000:,.0f}k")
+        panel.grid(axis="y", alpha=0.3)
+    for panel in panels[len(known) :]:
+        panel.set_axis_off()
+    drawing.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
+    drawing.savefig(path, dpi=110)
+
+
 def main() -> None:
     """Run the cases that are asked for and write what is known of all."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -119,6 +150,7 @@ def main() -> None:
             *(row(case, facts) for case, facts in known.items()),
         ]
         (told.results / "robustify.md").write_text("\n".join(page) + "\n")
+        plot(known, path.with_suffix(".png"))
 
 
 if __name__ == "__main__":

@@ -62,7 +62,8 @@ class _Losses(nn.Module):
         limits = self.limits
         x, agent = look(self.agent, data.x)
         advantage = standardize(data.advantage) if limits.standardize == "minibatch" else data.advantage
-        batch = Batch(x, data.action, data.old_log_prob, advantage, data.advantage, noise)
+        held = data.anchor if limits.anchor else None
+        batch = Batch(x, data.action, data.old_log_prob, advantage, data.advantage, noise, held)
         policy = self.objective(agent, batch, at, limits.clip)
         value = value_loss(agent.value(x), data.old_value, data.target, limits.value_clip).mean()
         entropy = family(agent).entropy(agent.scores(x)).mean()

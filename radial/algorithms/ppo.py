@@ -31,7 +31,7 @@ from radial.core.schedules import Constant, Schedule, settle
 from radial.envs.clipped import as_trained
 from radial.envs.make import make_env
 from radial.losses.policy import gae
-from radial.objectives.ppo import Objective, Plain, RadialOverlap, RadialReleased
+from radial.objectives.ppo import SA, Objective, Plain, RadialOverlap, RadialReleased
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,8 @@ class PPOConfig:
         checks.sizes(self, "hidden")
         if self.activation not in ACTIVATIONS:
             raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
+        if isinstance(self.objective, SA) and self.objective.anchored and not self.anchor:
+            raise BadInput("anchor must be > 0 for an objective that is anchored, got 0")
         self._check_standardize()
 
     def _check_standardize(self) -> None:

@@ -359,3 +359,5 @@ def test_an_anchor_holds_the_policy_where_it_started():
     assert apart[0] > apart[1] > apart[2] > 0
     with pytest.raises(BadInput, match="anchor must be 0 without an init to hold on to"):
         train(replace(TINY, anchor=1.0), 0, quiet=True)
+    with pytest.raises(BadInput, match="anchor must be > 0 for an objective that is anchored"):
+        replace(TINY, objective=SA(0.1, 1.0, "pgd", anchored=True))

@@ -50,6 +50,7 @@ class Batch:
     advantage: Tensor  # standardised
     raw_advantage: Tensor  # as GAE gave it
     noise: Tensor  # (B, draws, *obs) standard normal numbers, for objectives that search
+    anchor: Tensor | None = None  # (B, A) scores of the agent that training started from
 
 
 class Objective(Protocol):
@@ -229,8 +230,10 @@ INNER = ("convex", "sgld", "pgd")
 class SA:
     """L + weight·D(π(s), π(s')) with the worst s' of the ball (SA-PPO, Zhang et al. 2020).
 
-    inner  "convex": an upper bound of D from bounds on the scores; "sgld": a point found by ten noisy sign steps;
-           "pgd": by steps without noise, for frames: there a gradient per pixel is far smaller than SA-PPO's noise
+    inner     "convex": an upper bound of D from bounds on the scores; "sgld": a point found by ten noisy sign steps;
+              "pgd": by steps without noise, for frames: there a gradient per pixel is far smaller than SA-PPO's noise
+    anchored  π(s) is what the agent that training started from does at s, and not what it does by now: so that what
+              it knew is taught to a network that does not see through perturbations yet
     """
 
     radius: Schedule
@@ -238,6 +241,7 @@ class SA:
     inner: str = "convex"
     bound: str | Mix = "ibp"
     steps: int = 10
+    anchored: bool = False
 
     def __post_init__(self) -> None:
         settle(self, "radius")
@@ -266,20 +270,24 @@ class SA:
         scores = agent.scores(batch.x)
         log_prob = policy.log_prob(scores, batch.action)
         plain = -clipped_surrogate(log_prob, batch.old_log_prob, batch.advantage, clip).mean()
+        held = batch.anchor if self.anchored else scores
+        assert held is not None, "an anchored objective needs an anchor"
         if self.inner == "convex":
             bounds = enclose(bounded(agent), Ball.unchecked(batch.x, at["radius"]), self.bound, at)
-            divergence = policy.divergence_bound(bounds, scores)
+            divergence = policy.divergence_bound(bounds, held)
         else:
-            worst = self._search(agent, batch, scores.detach(), at["radius"])
-            divergence = policy.divergence(scores.detach(), agent.scores(worst))
+            worst = self._search(agent, batch, held.detach(), at["radius"])
+            divergence = policy.divergence(held.detach(), agent.scores(worst))
         regular = divergence.mean()
         parts = {"losses/policy_loss": plain.detach(), "robust/divergence": regular.detach()}
         return Loss(plain + self.weight * regular, parts)
 
     def _search(self, agent: ActorCritic, batch: Batch, scores: Tensor, radius: Tensor) -> Tensor:
-        """Stochastic gradient Langevin dynamics, with the constants of the SA-PPO code; or the same without noise."""
+        """Stochastic gradient Langevin dynamics, with the constants of the SA-PPO code; or longer steps, no noise."""
         policy, step = family(agent, detach_std=True), radius / self.steps
         x = batch.x + batch.noise[:, 0].sign() * step
+        if self.inner == "pgd":
+            step = 1.5 * step  # two steps can come from the wrong half of the ball to the right end
         for i in range(self.steps):
             with torch.enable_grad():
                 x = x.detach().requires_grad_(True)

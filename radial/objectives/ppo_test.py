@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from radial.agents.agents import CategoricalAgent, GaussianAgent
 from radial.agents.impala_agent import ImpalaAgent
+from radial.agents.wrapped import wrap
 from radial.core.data import BadInput, Discrete
 from radial.core.schedules import Constant, Linear
 from radial.losses.policy import Categorical, standardize
@@ -265,3 +266,34 @@ def test_where_noise_drowns_the_gradient_steps_without_it_find_more():
         worst = SA(Constant(0.02), 1.0, inner, steps=2)._search(actor, data, scores, torch.tensor(0.02))
         found[inner] = Categorical().divergence(scores, actor.scores(worst)).mean().item()
     assert found["pgd"] > 10 * found["sgld"]
+
+
+def test_an_anchored_agent_is_taught_what_it_did_at_the_start():
+    """By hand: it started at probabilities (¾, ¼) and has (½, ½) everywhere by now, so KL = ¾·log 1.5 + ¼·log ½."""
+    actor = CategoricalAgent((2,), 2, (4,))
+    for parameter in actor.parameters():
+        torch.nn.init.zeros_(parameter)
+    x = torch.rand(3, 2)
+    data = Batch(x, torch.zeros(3, dtype=torch.long), *torch.zeros(3, 3), torch.randn(3, 1, 2))
+    at = {"radius": torch.tensor(0.1)}
+    loose = SA(Constant(0.1), 2.0, "pgd", steps=2)
+    assert loose(actor, data, at, 0.2).total.item() == 0.0  # no point differs from another
+    held = replace(data, anchor=torch.tensor([0.75, 0.25]).log().expand(3, 2))
+    by_hand = 2 * (0.75 * math.log(1.5) + 0.25 * math.log(0.5))
+    for inner in ("pgd", "convex"):  # all bounds are points here
+        loss = replace(loose, inner=inner, anchored=True)(actor, held, at, 0.2).total
+        assert loss.item() == pytest.approx(by_hand, abs=1e-6)
+
+
+def test_two_steps_reach_the_end_of_the_ball_from_the_wrong_half():
+    """One logit is the sum of the features: the worst point is a corner, wherever the noise begins."""
+    network = torch.nn.Linear(6, 2)
+    torch.nn.init.zeros_(network.weight)
+    torch.nn.init.zeros_(network.bias)
+    network.weight.data[0] = 1.0
+    actor = wrap(network, "categorical")
+    x = torch.zeros(64, 6)
+    data = Batch(x, torch.zeros(64, dtype=torch.long), *torch.zeros(3, 64), torch.randn(64, 1, 6))
+    scores = torch.tensor([1.0, 0.0]).log_softmax(0).expand(64, 2)  # it should prefer the first: down is worst
+    worst = SA(Constant(0.1), 1.0, "pgd", steps=2)._search(actor, data, scores, torch.tensor(0.1))
+    torch.testing.assert_close(worst, torch.full((64, 6), -0.1))

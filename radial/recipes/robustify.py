@@ -41,8 +41,8 @@ from radial.recipes.recipe import Config, recipe
 from radial.recipes.training import AGENT, check, train
 
 FIRST, LAST = 0.1, 0.6  # shares of the steps between which ε grows; before, PPO's value alone learns
-KNEE = FIRST + (LAST - FIRST) / 4  # until here ε is below a twelfth: what is lost is not lost to it
-SEARCH = 2  # steps of the search of objective sa, each as dear as a pass over the minibatch
+SEARCHED = 0.3  # and where ε is whole if its ball is searched and not bounded: that needs no slow ramp, but time after
+SEARCH, WEIGHT = 2, 10.0  # of objective sa: steps, each as dear as a pass over the minibatch; weight of what is found
 ANCHOR = 1.0  # weight of KL(π_start ‖ π) where the network is deep: the easiest way to narrow bounds is to forget
 COMPARISON = "comparison.json"
 CEILING = 0.3  # of the deviation of a Gaussian policy that has less; see the ablation in docs/ppo.md
@@ -153,8 +153,7 @@ def robustify(
     radius = float(radius)
     check_whole("episodes", episodes, 1)
     loss: Any = config.objective
-    felt = FIRST if isinstance(loss.radius, Exponential) else KNEE
-    guide = Guide(Ramp(tolerance, round(felt * steps), round(LAST * steps)), watching(radius))
+    guide = Guide(_ramp(tolerance, loss.radius), watching(radius))
     if out is not None:
         check_place(Path(out), resume)
         if resume:
@@ -275,6 +274,12 @@ def _base(agent: AnyAgent) -> Config:
     return recipe(kind.vectors if len(agent.observation_shape) == 1 else kind.frames).config
 
 
+def _ramp(tolerance: float, radius: Smoothed | Exponential) -> Ramp:
+    """Who watches the return, from where ε is felt: in the first quarter it is below a twelfth, unless by a factor."""
+    first, last = int(radius.first_step), int(radius.last_step)
+    return Ramp(tolerance, first if isinstance(radius, Exponential) else first + (last - first) // 4, last)
+
+
 def _objective(agent: AnyAgent, radius: float, steps: int, kappa: float | None, name: str | None) -> Any:
     """The RADIAL objective that fits an agent, with its schedules."""
     kind = KINDS[type(agent)]
@@ -296,7 +301,8 @@ def _objective(agent: AnyAgent, radius: float, steps: int, kappa: float | None, 
     radius, first, last = float(radius), round(FIRST * steps), round(LAST * steps)
     ramp: Schedule = Smoothed(radius, first, last)
     if name == "sa":
-        return ppo.SA(ramp, weight=1.0, inner="pgd", steps=SEARCH)
+        ramp = Smoothed(radius, first, round(SEARCHED * steps))
+        return ppo.SA(ramp, weight=WEIGHT, inner="pgd", steps=SEARCH, anchored=True)
     if isinstance(agent, ImpalaAgent):
         # PPO's ratio has no gradient where bounds are wide, and fifteen convolutions make them 1e13 wide at 1/255: ε
         # begins where it is felt and no more, and grows by a factor, no faster than the network can follow.

@@ -240,8 +240,8 @@ def test_on_frames_of_procgen_the_worst_perturbation_is_searched_for() -> None:
     agent = agent_of(ImpalaAgent, (3, 64, 64), 15)
     found: Any = plan(agent, FRUITBOT, 5 / 255, 150_000)
     loss = found.objective
-    assert (type(loss), loss.inner, loss.steps, found.anchor) == (ppo.SA, "pgd", 2, 1.0)
-    assert (loss.radius(15_000), loss.radius(90_000)) == (0.0, pytest.approx(5 / 255))
+    assert (type(loss), loss.inner, loss.steps, loss.anchored, found.anchor) == (ppo.SA, "pgd", 2, True, 1.0)
+    assert (loss.radius(15_000), loss.radius(45_000)) == (0.0, pytest.approx(5 / 255))
     with pytest.raises(BadInput, match="kappa must be left out with objective sa"):
         plan(agent, FRUITBOT, 5 / 255, 150_000, 0.5)
     with pytest.raises(BadInput, match="objective must be one of radial-worst-case"):
