@@ -36,10 +36,11 @@ class Case:
     radius: float
     steps: int
     episodes: int
+    tolerance: float = 0.25  # of the return in training, where actions are sampled
 
 
 CASES = {
-    "fruitbot": Case("procgen/FruitBot_ppo.pt", FRUITBOT, 5 / 255, 150_000, 32),
+    "fruitbot": Case("procgen/FruitBot_ppo.pt", FRUITBOT, 5 / 255, 300_000, 64, 0.5),
     "hopper": Case("sa_ppo/ppo-hopper-median.model", rr.EnvSpec("mujoco", "Hopper-v4"), 0.075, 1_024_000, 50),
     "cartpole-dqn": Case("cartpole-dqn", rr.EnvSpec("classic", "CartPole-v1"), 0.02, 100_000, 20),
     "cartpole-ppo": Case("cartpole-ppo", rr.EnvSpec("classic", "CartPole-v1"), 0.1, 120_000, 20),
@@ -70,6 +71,7 @@ def run(name: str, runs: Path, threads: int) -> dict[str, Any]:
         case.steps,
         env=case.env,
         episodes=case.episodes,
+        tolerance=case.tolerance,
         out=folder,
         resume=begun(folder),
         threads=threads,
@@ -83,8 +85,7 @@ def run(name: str, runs: Path, threads: int) -> dict[str, Any]:
 
 def row(name: str, facts: dict[str, Any]) -> str:
     """A case as a line of the table."""
-    kappa = "–" if facts["kappa"] is None else f"{facts['kappa']:g}"
-    cells = [name, facts["objective"], kappa, f"{facts['steps']:,}", f"{facts['radius']:.4g}"]
+    cells = [name, facts["objective"], f"{facts['kappa']:.3g}", f"{facts['steps']:,}", f"{facts['radius']:.4g}"]
     cells.append(f"{facts['reached']:.4g}")
     for side in ("before", "after"):
         scores = facts[side]

@@ -23,7 +23,7 @@ class OnePass:
     """An agent whose one network gives policy and value, at one batch: whoever asks, the network runs once."""
 
     def __init__(self, agent: ImpalaAgent, x: Tensor) -> None:
-        self._agent, self._x = agent, x
+        self._agent, self._x, self.valid_range = agent, x, agent.valid_range
         self._value, self._scores = agent.joint(x)
 
     @property

@@ -101,8 +101,7 @@ def _show(found: "Robustified", agent: str) -> None:
     table.add_row(f"under {found.attack}", *(_score(side.attacked) for side in sides))
     name = "certified actions" if facts["before"]["certified"]["metric"] == "acr" else "a mean action moves at most"
     table.add_row(f"{name} (IBP)", *(_proven(side) for side in sides))
-    weight = "" if facts["kappa"] is None else f", κ {facts['kappa']:g}"
-    table.add_row("", "", f"{facts['objective']}{weight}, {facts['steps']:,} steps")
+    table.add_row("", "", f"{facts['objective']}, κ {facts['kappa']:.3g}, {facts['steps']:,} steps")
     print_table(table)
 
 

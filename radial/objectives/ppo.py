@@ -285,6 +285,8 @@ class SA:
     def _search(self, agent: ActorCritic, batch: Batch, scores: Tensor, radius: Tensor) -> Tensor:
         """Stochastic gradient Langevin dynamics, with the constants of the SA-PPO code; or longer steps, no noise."""
         policy, step = family(agent, detach_std=True), radius / self.steps
+        limits: tuple[float, float] | None = getattr(agent, "valid_range", None)  # pixels end somewhere
+        box = Ball.unchecked(batch.x, radius, math.inf, *(limits or (None, None))).box()
         x = batch.x + batch.noise[:, 0].sign() * step
         if self.inner == "pgd":
             step = 1.5 * step  # two steps can come from the wrong half of the ball to the right end
@@ -296,7 +298,7 @@ class SA:
             if self.inner == "sgld":
                 gradient = gradient + batch.noise[:, i + 1] * (2 * step * 1e-5).sqrt() / (i + 2)
             x = x.detach() + gradient.sign() * step
-            x = torch.minimum(torch.maximum(x, batch.x - radius), batch.x + radius)
+            x = torch.minimum(torch.maximum(x, box.lower), box.upper)
         return x.detach()
 
 

@@ -43,6 +43,11 @@ from radial.recipes.training import AGENT, check, train
 FIRST, LAST = 0.1, 0.6  # shares of the steps between which ε grows; before, PPO's value alone learns
 SEARCHED = 0.3  # and where ε is whole if its ball is searched and not bounded: that needs no slow ramp, but time after
 SEARCH, WEIGHT = 2, 10.0  # of objective sa: steps, each as dear as a pass over the minibatch; weight of what is found
+# It teaches a network what it knew: many small steps, the paper's rate, and environments enough that the frames of an
+# update differ, whatever the agent was trained with.
+TAUGHT: dict[str, Any] = {
+    "num_envs": 64, "rollout": 1_024, "epochs": 1, "minibatch": 64, "chunk": 64, "policy_rate": 5e-4, "value_rate": 5e-4
+}  # fmt: skip
 ANCHOR = 1.0  # weight of KL(π_start ‖ π) where the network is deep: the easiest way to narrow bounds is to forget
 COMPARISON = "comparison.json"
 CEILING = 0.3  # of the deviation of a Gaussian policy that has less; see the ablation in docs/ppo.md
@@ -102,13 +107,20 @@ class Robustified:
     attack: str
     source: str
 
+    @property
+    def kappa(self) -> float:
+        """The weight of the nominal loss where both weights add up to 1."""
+        objective: Any = self.config.objective
+        if isinstance(objective, ppo.SA):
+            return 1 / (1 + objective.weight)
+        return float(objective.kappa(self.config.total_steps))
+
     def to_json(self) -> dict[str, Any]:
         """Plain values that `json` can write."""
-        objective: Any = self.config.objective
         return {
             "source": self.source, "env": str(self.config.env), "radius": self.radius, "reached": self.reached,
-            "objective": type(objective).__name__,
-            "kappa": None if isinstance(objective, ppo.SA) else objective.kappa(self.config.total_steps),
+            "objective": type(self.config.objective).__name__,
+            "kappa": self.kappa,
             "steps": self.config.total_steps, "attack": self.attack, "before": self.before.to_json(),
             "after": self.after.to_json(),
         }  # fmt: skip
@@ -217,11 +229,13 @@ def plan(
     if not (is_finite(radius) and radius > 0):
         raise BadInput(f"radius must be finite and > 0, got {radius!r}")
     check_whole("steps", steps, 1)
-    base = _base(agent)
+    name, base = _named(agent, objective), _base(agent)
+    if name == "sa":
+        base = replace(base, **TAUGHT)
     least = 20 * (base.rollout if isinstance(base, PPOConfig) else base.num_envs * 100)
     if steps < least:
         raise BadInput(f"steps must be ≥ {least:,} for this agent, got {steps:,}")
-    loss = _objective(agent, radius, steps, kappa, objective)
+    loss = _objective(agent, radius, steps, kappa, name)
     shared: dict[str, Any] = {
         "env": env,
         "objective": loss,
@@ -280,31 +294,38 @@ def _ramp(tolerance: float, radius: Smoothed | Exponential) -> Ramp:
     return Ramp(tolerance, first if isinstance(radius, Exponential) else first + (last - first) // 4, last)
 
 
-def _objective(agent: AnyAgent, radius: float, steps: int, kappa: float | None, name: str | None) -> Any:
-    """The RADIAL objective that fits an agent, with its schedules."""
+def _named(agent: AnyAgent, name: str | None) -> str:
+    """The objective that is asked for, if it suits the agent, or else the one that does."""
     kind = KINDS[type(agent)]
-    known = {key: cls for key, cls in kind.objectives.items() if "kappa" in {field.name for field in fields(cls)}}
+    known = [key for key, cls in kind.objectives.items() if "kappa" in {field.name for field in fields(cls)}]
     if isinstance(agent, GaussianAgent):
-        known.pop("radial-overlap")  # it is about logits
+        known.remove("radial-overlap")  # it is about logits
     if isinstance(agent, ImpalaAgent):
-        known["sa"] = ppo.SA
+        known.append("sa")
     name = kind.objective if name is None else str(name)
     if name not in known:
         raise BadInput(f"objective must be one of {', '.join(known)}, got {name!r}{nearest(name, known)}")
-    if kappa is None:
-        on_frames = len(agent.observation_shape) > 1
-        kappa = 0.98 if isinstance(agent, GaussianAgent) and steps >= LONG else kind.kappa[on_frames]
-    elif name == "sa":
-        raise BadInput(f"kappa must be left out with objective sa; radial-likelihood has one, got {kappa!r}")
-    elif not (is_finite(kappa) and 0 <= kappa <= 1):
+    return name
+
+
+def _objective(agent: AnyAgent, radius: float, steps: int, kappa: float | None, name: str) -> Any:
+    """An objective for an agent, with its schedules."""
+    kind = KINDS[type(agent)]
+    if kappa is not None and not (is_finite(kappa) and 0 <= kappa <= 1):
         raise BadInput(f"kappa must lie in [0, 1], got {kappa!r}")
     radius, first, last = float(radius), round(FIRST * steps), round(LAST * steps)
     ramp: Schedule = Smoothed(radius, first, last)
     if name == "sa":
+        if kappa == 0:
+            raise BadInput("kappa must be > 0 with objective sa, got 0")
+        weight = WEIGHT if kappa is None else (1 - kappa) / kappa  # κ·L + (1 − κ)·D, divided by κ
         ramp = Smoothed(radius, first, round(SEARCHED * steps))
-        return ppo.SA(ramp, weight=WEIGHT, inner="pgd", steps=SEARCH, anchored=True)
+        return ppo.SA(ramp, weight, inner="pgd", steps=SEARCH, anchored=True)
+    if kappa is None:
+        on_frames = len(agent.observation_shape) > 1
+        kappa = 0.98 if isinstance(agent, GaussianAgent) and steps >= LONG else kind.kappa[on_frames]
     if isinstance(agent, ImpalaAgent):
         # PPO's ratio has no gradient where bounds are wide, and fifteen convolutions make them 1e13 wide at 1/255: ε
         # begins where it is felt and no more, and grows by a factor, no faster than the network can follow.
         ramp = Exponential(radius, first, last, start=faintest(agent, radius), middle=0.75, before=0.0)
-    return known[name](radius=ramp, kappa=Constant(float(kappa)))
+    return kind.objectives[name](radius=ramp, kappa=Constant(float(kappa)))
