@@ -43,10 +43,12 @@ from radial.recipes.training import AGENT, check, train
 FIRST, LAST = 0.1, 0.6  # shares of the steps between which ε grows; before, PPO's value alone learns
 SEARCHED = 0.3  # and where ε is whole if its ball is searched and not bounded: that needs no slow ramp, but time after
 SEARCH, WEIGHT = 2, 10.0  # of objective sa: steps, each as dear as a pass over the minibatch; weight of what is found
-# It teaches a network what it knew: many small steps, the paper's rate, and environments enough that the frames of an
-# update differ, whatever the agent was trained with.
+# It teaches a network what it knew: many small steps, a rate near the paper's, and environments enough that the frames
+# of an update differ, whatever the agent was trained with.
 TAUGHT: dict[str, Any] = {
-    "num_envs": 64, "rollout": 1_024, "epochs": 1, "minibatch": 64, "chunk": 64, "policy_rate": 5e-4, "value_rate": 5e-4
+    "num_envs": 32, "rollout": 1_024, "epochs": 1, "minibatch": 64, "chunk": 64,
+    "policy_rate": 4e-4, "value_rate": 4e-4,
+    "checkpoint_every": 100,  # games start anew there, and the first to end are the bad ones: they mislead the watch
 }  # fmt: skip
 ANCHOR = 1.0  # weight of KL(π_start ‖ π) where the network is deep: the easiest way to narrow bounds is to forget
 COMPARISON = "comparison.json"

@@ -242,7 +242,7 @@ def test_on_frames_of_procgen_the_worst_perturbation_is_searched_for() -> None:
     loss = found.objective
     assert (type(loss), loss.inner, loss.steps, loss.anchored, found.anchor) == (ppo.SA, "pgd", 2, True, 1.0)
     assert (loss.radius(15_000), loss.radius(45_000)) == (0.0, pytest.approx(5 / 255))
-    assert (found.num_envs, found.minibatch, loss.weight) == (64, 64, 10.0)
+    assert (found.num_envs, found.minibatch, loss.weight) == (32, 64, 10.0)
     given: Any = plan(agent, FRUITBOT, 5 / 255, 150_000, 0.2)
     assert given.objective.weight == pytest.approx(4.0)  # 0.8 : 0.2
     with pytest.raises(BadInput, match="kappa must be > 0 with objective sa, got 0"):
