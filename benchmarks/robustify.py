@@ -53,6 +53,12 @@ def begun(folder: Path) -> bool:
     return (folder / "config.json").is_file()
 
 
+def history(folder: Path) -> list[dict[str, float]]:
+    """What a run has logged so far."""
+    path = folder / "metrics.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+
+
 def start_of(case: Case, runs: Path) -> Any:
     """The agent to begin with: a file of the papers, or one that is trained here by its recipe."""
     if "/" in case.start:
@@ -67,7 +73,7 @@ def run(name: str, runs: Path, threads: int) -> dict[str, Any]:
     """One case: its scores before and after, and its curve."""
     case = CASES[name]
     start, folder = start_of(case, runs), runs / f"robustify-{name}"
-    began = time.perf_counter()
+    began, earlier = time.perf_counter(), history(folder)
     found = rr.robustify(
         start,
         case.radius,
@@ -80,8 +86,8 @@ def run(name: str, runs: Path, threads: int) -> dict[str, Any]:
         threads=threads,
     )
     seconds = time.perf_counter() - began
-    facts = found.to_json() | {"seconds": round(seconds)}
-    lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    facts = found.to_json() | {"seconds": round(seconds + (earlier[-1]["time"] if earlier else 0.0))}
+    lines = history(folder)
     facts["curve"] = [{key: line[key] for key in ("step", *CURVE) if key in line} for line in lines]
     return facts
 
