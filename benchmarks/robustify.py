@@ -43,7 +43,7 @@ CASES = {
     "fruitbot": Case("procgen/FruitBot_ppo.pt", FRUITBOT, 5 / 255, 240_000, 32, 0.5),
     "fruitbot-again": Case("fruitbot", FRUITBOT, 5 / 255, 100_000, 32, 0.5),
     "hopper": Case("sa_ppo/ppo-hopper-median.model", rr.EnvSpec("mujoco", "Hopper-v4"), 0.075, 1_024_000, 50),
-    "cartpole-dqn": Case("cartpole-dqn", rr.EnvSpec("classic", "CartPole-v1"), 0.02, 100_000, 20),
+    "cartpole-dqn": Case("cartpole-dqn", rr.EnvSpec("classic", "CartPole-v1"), 0.02, 90_000, 20),
     "cartpole-ppo": Case("cartpole-ppo", rr.EnvSpec("classic", "CartPole-v1"), 0.1, 120_000, 20),
 }
 

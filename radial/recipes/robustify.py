@@ -69,7 +69,7 @@ class Kind:
 
 
 KINDS: dict[type, Kind] = {
-    QAgent: Kind("cartpole-radial-dqn", "pong-small-radial-dqn", dqn.OBJECTIVES, "radial-overlap", (0.5, 0.8), "pgd"),
+    QAgent: Kind("cartpole-radial-dqn", "pong-small-radial-dqn", dqn.OBJECTIVES, "radial-overlap", (0.4, 0.8), "pgd"),
     ActorCritic: Kind(
         "cartpole-radial-a3c", "pong-small-radial-a3c", a3c.OBJECTIVES, "radial-overlap", (0.5, 0.5), "pgd"
     ),
