@@ -31,7 +31,7 @@ CURVE = (RETURN, RADIUS, "robust/pace", "robust/certified", "robust/reach", "rob
 class Case:
     """What to make robust, against what, and what to play besides."""
 
-    start: str  # a recipe, a file of the papers, or a case whose agent is made robust once more
+    start: str  # a recipe, a file of the papers, or the run of a case, to go on from
     env: rr.EnvSpec
     radius: float
     steps: int
@@ -41,7 +41,7 @@ class Case:
 
 CASES = {
     "fruitbot": Case("procgen/FruitBot_ppo.pt", FRUITBOT, 5 / 255, 240_000, 32, 0.5),
-    "fruitbot-again": Case("fruitbot", FRUITBOT, 5 / 255, 100_000, 32, 0.5),
+    "fruitbot-again": Case("robustify-fruitbot", FRUITBOT, 5 / 255, 100_000, 32, 0.5),
     "hopper": Case("sa_ppo/ppo-hopper-median.model", rr.EnvSpec("mujoco", "Hopper-v4"), 0.075, 1_024_000, 50),
     "cartpole-dqn": Case("cartpole-dqn", rr.EnvSpec("classic", "CartPole-v1"), 0.02, 90_000, 20),
     "cartpole-ppo": Case("cartpole-ppo", rr.EnvSpec("classic", "CartPole-v1"), 0.1, 120_000, 20),
@@ -63,8 +63,8 @@ def start_of(case: Case, runs: Path) -> Any:
     """The agent to begin with: a file of the papers, or one that is trained here by its recipe."""
     if "/" in case.start:
         return rr.load(MODELS / case.start, env=case.env)
-    if case.start in CASES:
-        return rr.load(runs / f"robustify-{case.start}")
+    if case.start.startswith("robustify-"):
+        return rr.load(runs / case.start)
     folder = runs / f"{case.start}-seed0"
     return rr.train(rr.recipe(case.start).config, 0, out=folder, resume=begun(folder), recipe=case.start)
 
