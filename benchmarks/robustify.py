@@ -60,7 +60,7 @@ def history(folder: Path) -> list[dict[str, float]]:
 
 
 def start_of(case: Case, runs: Path) -> Any:
-    """The agent to begin with: a file of the papers, or one that is trained here by its recipe."""
+    """The agent to begin with: a file of the papers, an earlier case's, or one that is trained here by its recipe."""
     if "/" in case.start:
         return rr.load(MODELS / case.start, env=case.env)
     if case.start.startswith("robustify-"):

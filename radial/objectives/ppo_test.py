@@ -297,3 +297,6 @@ def test_two_steps_reach_the_end_of_the_ball_from_the_wrong_half():
     scores = torch.tensor([1.0, 0.0]).log_softmax(0).expand(64, 2)  # it should prefer the first: down is worst
     worst = SA(Constant(0.1), 1.0, "pgd", steps=2)._search(actor, data, scores, torch.tensor(0.1))
     torch.testing.assert_close(worst, torch.full((64, 6), -0.1))
+    pixels = wrap(network, "categorical", valid_range=(-0.05, 1.0))
+    cut = SA(Constant(0.1), 1.0, "pgd", steps=2)._search(pixels, data, scores, torch.tensor(0.1))
+    torch.testing.assert_close(cut, torch.full((64, 6), -0.05))  # nothing is darker than black

@@ -148,7 +148,7 @@ def robustify(
 ) -> Robustified:
     """Go on training an agent with RADIAL's loss, ε growing to `radius`; judge it before and after.
 
-    steps      env steps. In the first tenth ε is 0, then it grows until six tenths, if the return allows
+    steps      env steps. In the first tenth ε is 0, then it grows until six tenths (sa: three), if the return allows
     env        where it acts, if its card does not say or another is wanted
     kappa      weight of the nominal loss; None: what suits the kind of agent
     objective  radial-overlap, radial-worst-case, radial-likelihood; None: what suits the kind of agent. On ProcGen's
