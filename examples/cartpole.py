@@ -16,8 +16,8 @@ from rich.table import Table
 
 import radial as rr
 from radial.recipes.recipe import with_steps
+from radial.reports.cells import number, spread
 from radial.reports.page import write_page
-from radial.reports.words import number, spread
 
 RECIPES = {"PPO": "cartpole-ppo", "RADIAL-PPO": "cartpole-radial-ppo"}
 ATTACKS = ("pgd", "mad", "critic", "random")  # the quick ones

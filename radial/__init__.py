@@ -11,23 +11,17 @@ verdicts = rr.certify_action(network, ball)
 """
 
 from radial.agents.actor_critic import ActorCritic
-from radial.agents.agents import CategoricalAgent, GaussianAgent
-from radial.agents.checkpoints import save
+from radial.agents.foreign import wrap
 from radial.agents.impala_agent import ImpalaAgent
 from radial.agents.networks import AtariActorCritic, ImpalaResNet
+from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.q_agent import QAgent
-from radial.agents.wrapped import wrap
-from radial.algorithms.a3c import A3CConfig
-from radial.algorithms.dqn import DQNConfig
-from radial.algorithms.ppo import PPOConfig
+from radial.agents.saved import save
 from radial.attacks import ATTACKS
 from radial.attacks.compounding import Compounding
 from radial.attacks.gradient import FGSM, MAD, PGD, Critic, NoAttack, RandomNoise
 from radial.attacks.sarsa import RobustSarsa
 from radial.attacks.transfer import Transfer
-from radial.audits.audit import audit
-from radial.audits.result import AuditResult
-from radial.audits.testing import assert_robust
 from radial.bounds.certify import certify_action
 from radial.bounds.layers import UnsupportedLayer
 from radial.bounds.methods import METHODS, best_of, crown, crown_ibp, ibp, mixed, sound
@@ -35,18 +29,26 @@ from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds, EnvSpec, Step, Verdict
 from radial.core.schedules import Constant, Exponential, Linear, Smoothed
 from radial.envs.make import SUITES, make_env
-from radial.evaluation.audit import SoundnessError
 from radial.evaluation.certificates import acr, gwc
-from radial.evaluation.episodes import Evaluation, evaluate
+from radial.evaluation.play import Evaluation, evaluate
 from radial.evaluation.possible import possible_actions
+from radial.evaluation.prover import SoundnessError
 from radial.evaluation.reach import reach
 from radial.evaluation.worst_case import awc
-from radial.objectives import a3c, dqn, ppo
-from radial.recipes.loading import load
+from radial.objectives import policy_gradient as a3c
+from radial.objectives import q_objectives as dqn
+from radial.objectives import surrogate as ppo
 from radial.recipes.recipe import RECIPES, recipe
-from radial.recipes.robustify import Robustified, robustify
-from radial.recipes.training import train
+from radial.training.a3c import A3CConfig
+from radial.training.dqn import DQNConfig
+from radial.training.ppo import PPOConfig
 from radial.version import __version__
+from radial.workflows.audit.audit import audit
+from radial.workflows.audit.result import AuditResult
+from radial.workflows.audit.testing import assert_robust
+from radial.workflows.loading import load
+from radial.workflows.robustify import Robustified, robustify
+from radial.workflows.train import train
 
 __all__ = [
     "ATTACKS", "FGSM", "MAD", "METHODS", "PGD", "RECIPES", "SUITES", "A3CConfig", "ActorCritic", "AtariActorCritic",

@@ -131,9 +131,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     Bad input ends with one line and exit code 2; a fault on the way with one line and 1; a signal, once everything is
     saved, with 130 or 143.
     """
-    from radial.algorithms.run import DiskFull, Stopped
-    from radial.envs.checks import EnvFault
-    from radial.evaluation.audit import SoundnessError
+    from radial.envs.contract import EnvFault
+    from radial.evaluation.prover import SoundnessError
+    from radial.runs.run import DiskFull, Stopped
 
     try:
         run = parse(app, arguments, "Train, attack and certify deep-RL agents that withstand perturbed observations.")

@@ -9,7 +9,7 @@ import torch
 
 import radial as rr
 from radial import cli
-from radial.agents.card import Card
+from radial.core.agent import Card
 
 pytest.importorskip("ale_py", reason="plays Pong")
 STEPS = 12

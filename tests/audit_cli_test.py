@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from radial import cli
-from radial.agents.agents import CategoricalAgent
-from radial.agents.checkpoints import save
+from radial.agents.policies import CategoricalAgent
+from radial.agents.saved import save
 from radial.core.data import EnvSpec
 
 SHORT = EnvSpec("classic", "CartPole-v1", {"max_episode_steps": 6})

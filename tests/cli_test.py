@@ -13,12 +13,12 @@ import pytest
 import torch
 
 from radial import cli
-from radial.agents.agents import CategoricalAgent, GaussianAgent
-from radial.agents.checkpoints import load, save
+from radial.agents.policies import CategoricalAgent, GaussianAgent
+from radial.agents.saved import load, save
 from radial.commands.train import parse_seeds
 from radial.core.data import BadInput, EnvSpec
 from radial.recipes.recipe import recipe, with_settings
-from radial.recipes.training import train
+from radial.workflows.train import train
 
 TINY = ["--steps", "256", "--set", "rollout=128", "minibatch=32", "epochs=1", "hidden=[8]", "compile=false"]
 KEYS = {
@@ -245,15 +245,15 @@ def test_what_the_parser_refuses_is_exit_2_too(arguments: list[str]) -> None:
 
 
 def test_faults_on_the_way_are_exit_1(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from radial.algorithms.run import DiskFull
-    from radial.envs.checks import EnvFault
+    from radial.envs.contract import EnvFault
+    from radial.runs.run import DiskFull
 
     for error in (EnvFault("the env\nis broken"), FloatingPointError("nan"), DiskFull("disk full")):
 
         def fail(*_: object, error: Exception = error, **__: object) -> None:
             raise error
 
-        monkeypatch.setattr("radial.recipes.training.train", fail)
+        monkeypatch.setattr("radial.workflows.train.train", fail)
         assert run("train", "cartpole-ppo") == 1
         assert len(capsys.readouterr().err.splitlines()) == 1
 

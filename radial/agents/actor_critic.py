@@ -5,14 +5,14 @@ How it was trained is not known here; the policies of PPO, with a critic of thei
 
 from torch import Tensor, nn
 
-from radial.agents.agents import SoftmaxPolicy
 from radial.agents.networks import AtariActorCritic, MLPActorCritic
+from radial.agents.policies import SoftmaxPolicy
 from radial.agents.raw_agent import RawAgent
 
 FRAME = 80  # pixels, what the convolutions fit
 
 
-class ActorCritic(RawAgent, SoftmaxPolicy):
+class ActorCritic(SoftmaxPolicy, RawAgent):
     """A softmax policy and its critic in one: convolutions for frames (C, 80, 80), an MLP for vectors (features,)."""
 
     network: AtariActorCritic | MLPActorCritic

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.distributions import Categorical
 
 from radial.agents.actor_critic import ActorCritic
-from radial.agents.checkpoints import load, save
 from radial.agents.q_agent import QAgent
 from radial.agents.registry import check_fit
+from radial.agents.saved import load, save
 from radial.bounds.methods import METHODS, sound
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds, Discrete

@@ -6,15 +6,15 @@ How it was trained is not known here; policies for vectors, with a critic of the
 import torch
 from torch import Tensor, nn
 
-from radial.agents.agents import SoftmaxPolicy
 from radial.agents.networks import ImpalaResNet
+from radial.agents.policies import SoftmaxPolicy
 from radial.agents.raw_agent import RawAgent
 from radial.core.data import BadInput
 
 FRAME = (3, 64, 64)  # colours, pixels: what the network fits
 
 
-class ImpalaAgent(RawAgent, SoftmaxPolicy):
+class ImpalaAgent(SoftmaxPolicy, RawAgent):
     """A softmax policy and its critic in one IMPALA network, for frames (3, 64, 64): the agent of ProcGen.
 
     hidden  of a network for vectors; here the network is always the same, and it is only recorded

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical
 
-from radial.agents.checkpoints import load, save
 from radial.agents.impala_agent import ImpalaAgent
 from radial.agents.registry import check_fit
+from radial.agents.saved import load, save
 from radial.bounds.methods import METHODS, sound
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds, Discrete

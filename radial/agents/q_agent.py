@@ -16,6 +16,7 @@ class QAgent(RawAgent):
     """The greedy policy of a dueling Q-network: convolutions for frames (C, 84, 84), an MLP for vectors (features,)."""
 
     network: NatureDueling | MLPDueling
+    log_std = None
 
     def __init__(self, observation_shape: tuple[int, ...], n: int, hidden: tuple[int, ...] | None = None) -> None:
         super().__init__(observation_shape, n, hidden, side=FRAME, sizes=NatureDueling.SIZES, kind="a Q agent")

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from radial.agents.checkpoints import CARD, load, save
 from radial.agents.q_agent import QAgent
+from radial.agents.saved import CARD, load, save
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Discrete
 

@@ -6,12 +6,12 @@ What the network's outputs mean is each agent's business.
 import torch
 from torch import Tensor, nn
 
-from radial.agents.card import Card
 from radial.core import checks
+from radial.core.agent import Agent, Card
 from radial.core.data import BadInput, Discrete
 
 
-class RawAgent(nn.Module):
+class RawAgent(nn.Module, Agent):
     """Frames (C, side, side) become shares of 255, vectors (features,) stay as they are.
 
     hidden       the sizes of the network's layers; None: two of 64 for vectors, the paper's `sizes` for frames
@@ -29,7 +29,9 @@ class RawAgent(nn.Module):
             if not checks.is_sizes(value) and not (name == "hidden" and value is None):
                 raise BadInput(f"{name} must be a tuple of whole numbers ≥ 1 for {kind}, got {value!r}")
         checks.check_whole("n", n, 1)
-        self.observation_shape, self.actions, self.card = tuple(observation_shape), Discrete(n), Card(env=None)
+        self.observation_shape: tuple[int, ...] = tuple(observation_shape)
+        self.actions: Discrete = Discrete(n)
+        self.card = Card(env=None)
         vectors = len(self.observation_shape) == 1
         self.hidden = tuple(hidden or ((64, 64) if vectors else sizes))
         self.valid_range = None if vectors else (0.0, 1.0)
@@ -47,6 +49,15 @@ class RawAgent(nn.Module):
                 nn.init.uniform_(layer.weight, -limit, limit, generator=rng)
                 assert layer.bias is not None
                 nn.init.uniform_(layer.bias, -limit, limit, generator=rng)
+
+    @property
+    def has_value(self) -> bool:
+        """They all have one."""
+        return True
+
+    def units(self) -> Tensor:
+        """255 grey levels per unit for frames, 1 for vectors."""
+        return torch.tensor(1.0 if self.valid_range is None else 255.0)
 
     def prepare(self, obs: Tensor) -> Tensor:
         """Frames (B, C, side, side) of 0 … 255 → [0, 1], vectors as they are; float32, the one door for units."""

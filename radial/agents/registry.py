@@ -6,10 +6,10 @@ How an agent of others becomes one of these is in `adopted`.
 from torch import nn
 
 from radial.agents.actor_critic import ActorCritic
-from radial.agents.agents import CategoricalAgent, GaussianAgent
+from radial.agents.foreign import Wrapped
 from radial.agents.impala_agent import ImpalaAgent
+from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.q_agent import QAgent
-from radial.agents.wrapped import Wrapped
 from radial.core.data import BadInput
 
 AnyAgent = GaussianAgent | CategoricalAgent | QAgent | ActorCritic | ImpalaAgent

@@ -7,10 +7,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from radial.agents.card import Card
-from radial.agents.checkpoints import CARD, load
+from radial.agents.saved import CARD, load
+from radial.core.agent import Card
 from radial.core.data import BadInput
-from radial.core.words import nearest
+from radial.core.text import nearest
 
 VARIABLE = "RADIAL_ZOO"
 

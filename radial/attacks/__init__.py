@@ -10,7 +10,7 @@ from radial.attacks.compounding import Compounding
 from radial.attacks.gradient import FGSM, MAD, PGD, Critic, NoAttack, RandomNoise
 from radial.attacks.sarsa import RobustSarsa
 from radial.attacks.transfer import Transfer
-from radial.core.data import Attack
+from radial.core.agent import Attack
 
 # An attack that must learn first has `fit(agent, env, seed) → Attack` in place of `perturb`; `evaluate` calls it.
 ATTACKS: dict[str, Callable[[], Attack | RobustSarsa | Compounding | Transfer]] = {

@@ -50,7 +50,7 @@ def attack(request: pytest.FixtureRequest, agent: Any) -> Any:
     elif isinstance(made, Compounding | Transfer):
         made = replace(made, samples=400, epochs=5, hidden=16)
     if hasattr(made, "fit"):
-        made = made.fit(agent, LinearWorld(4, discrete=not hasattr(agent, "log_std")), 0)
+        made = made.fit(agent, LinearWorld(4, discrete=agent.log_std is None), 0)
     return made
 
 

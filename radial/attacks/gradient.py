@@ -62,7 +62,7 @@ class Critic(Memoryless):
 
     def score(self, agent: Any, center: Tensor) -> Score:
         """−V(x), (B, *obs) → (B,)."""
-        if not callable(getattr(agent, "value", None)):
+        if not agent.has_value:
             raise BadInput(f"the critic attack needs an agent with a value function, got {type(agent).__name__}")
         return lambda x: -agent.value(x)
 

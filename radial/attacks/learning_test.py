@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from radial.agents.agents import CategoricalAgent, GaussianAgent
+from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.attacks.learning import Rollouts, as_vector, fresh_mlp, minibatches, opened, policy
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, Step
 

@@ -11,14 +11,14 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from radial.algorithms.a3c import A3CConfig, make_player, player_in_worker, set_up
-from radial.algorithms.a3c_player import JointActor, Player
-from radial.algorithms.a3c_workers import Board, Crew
 from radial.core.data import Step
 from radial.core.schedules import Constant
 from radial.envs.make import make_env
-from radial.envs.wrapped import Wrapped
-from radial.objectives.a3c import Objective, Plain, RadialOverlap
+from radial.envs.wrapper import Wrapped
+from radial.objectives.policy_gradient import Objective, Plain, RadialOverlap
+from radial.training.a3c import A3CConfig, make_player, player_in_worker, set_up
+from radial.training.a3c_player import JointActor, Player
+from radial.training.a3c_workers import Board, Crew
 
 WARM_UP = 2  # updates of each worker that are not counted: compilation, first touch of memory
 FOREVER = 1 << 60  # env steps

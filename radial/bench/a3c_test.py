@@ -3,10 +3,10 @@
 import pytest
 import torch
 
-from radial.algorithms.a3c import A3CConfig
 from radial.bench.a3c import shares, speeds
 from radial.commands.bench_a3c import bench_a3c
 from radial.core.data import BadInput, EnvSpec
+from radial.training.a3c import A3CConfig
 
 CONFIG = A3CConfig(EnvSpec("classic", "CartPole-v1"), num_envs=2, rollout=5, hidden=(8,), compile=False)
 

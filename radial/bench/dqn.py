@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 import torch
 
 from radial.agents.q_agent import QAgent
-from radial.algorithms.dqn import DQNConfig, explore, learn, set_up
-from radial.algorithms.q_learner import QLearner
-from radial.algorithms.replay import Replay
 from radial.bench.measure import median_seconds
 from radial.core.schedules import Constant
 from radial.envs.make import make_env
-from radial.objectives.dqn import SA, Mix, Objective, Plain, RadialOverlap
+from radial.objectives.q_objectives import SA, Mix, Objective, Plain, RadialOverlap
+from radial.training.dqn import DQNConfig, explore, learn, set_up
+from radial.training.q_learner import QLearner
+from radial.training.replay import Replay
 
 RADIUS = Constant(1 / 255)
 OBJECTIVES: dict[str, Objective] = {

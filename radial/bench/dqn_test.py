@@ -2,9 +2,9 @@
 
 import torch
 
-from radial.algorithms.dqn import DQNConfig
 from radial.bench.dqn import OBJECTIVES, measure
 from radial.core.data import EnvSpec
+from radial.training.dqn import DQNConfig
 
 
 def test_every_objective_is_measured_against_the_plain_one() -> None:

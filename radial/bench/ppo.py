@@ -12,13 +12,14 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from radial.algorithms.adversary import Adversary
-from radial.algorithms.ppo import PPOConfig, estimate, set_up
-from radial.algorithms.rollouts import collect
-from radial.algorithms.scores import Scores
-from radial.algorithms.seeing import actor_for
-from radial.core.data import Attack, Continuous, VecEnv
+from radial.core.agent import Attack
+from radial.core.data import Continuous, VecEnv
 from radial.envs.make import make_env
+from radial.training.adversary import Adversary
+from radial.training.ppo import PPOConfig, estimate, set_up
+from radial.training.rollouts import collect
+from radial.training.scores import Scores
+from radial.training.seeing import actor_for
 
 WARM_UP = 2  # rounds that are not counted: compilation, first touch of memory
 

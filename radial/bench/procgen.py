@@ -12,15 +12,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from radial.algorithms.learner import Minibatch
-from radial.algorithms.ppo import PPOConfig, estimate, set_up
-from radial.algorithms.rollouts import Rollout
 from radial.bench.measure import peak_bytes, process_peak
 from radial.bench.ppo import Trainee, random_action
 from radial.core.data import VecEnv
 from radial.core.schedules import Constant
 from radial.envs.make import make_env
-from radial.objectives.ppo import Objective, Plain, RadialWorstCase
+from radial.objectives.surrogate import Objective, Plain, RadialWorstCase
+from radial.training.learner import Minibatch
+from radial.training.ppo import PPOConfig, estimate, set_up
+from radial.training.rollouts import Rollout
 
 WARM_UP = 1  # rounds that are not counted
 MINIBATCHES = 2  # of an update whose memory is measured; each takes as much as the last

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from radial.algorithms import ppo
-from radial.algorithms.seeing_test import CONFIG, make_buttons
 from radial.bench import procgen
 from radial.commands.bench_procgen import bench_procgen
 from radial.core.data import BadInput
+from radial.training import ppo
+from radial.training.seeing_test import CONFIG, make_buttons
 
 CPU = torch.device("cpu")
 

@@ -43,11 +43,11 @@ def audit(
         json: print one JSON object instead of a table.
     """
     from radial.agents.zoo import resolve
-    from radial.audits.audit import audit as run
-    from radial.audits.require import requirement
     from radial.bench.measure import keep_freed_memory
     from radial.recipes.recipe import parse_radius
     from radial.reports.page import check_folder, write_page
+    from radial.workflows.audit.audit import audit as run
+    from radial.workflows.audit.require import requirement
 
     wanted = [requirement(text) for text in require]
     path = resolve(agent)
@@ -79,7 +79,7 @@ def _called(path: Path) -> str:
 
 
 def _show(facts: dict[str, Any], page: Path) -> None:
-    from radial.reports.words import rows_of
+    from radial.reports.cells import rows_of
 
     headings, rows = rows_of(facts)
     table = Table(*headings, title=f"{facts['agent']} in {facts['env']}", caption=facts["verdict"])

@@ -33,10 +33,10 @@ def bench_a3c(
     """
     import torch
 
-    from radial.algorithms.a3c import A3CConfig
     from radial.bench.a3c import shares, speeds
     from radial.bench.measure import keep_freed_memory, machine
     from radial.recipes.recipe import recipe as recipe_named
+    from radial.training.a3c import A3CConfig
 
     known = recipe_named(recipe)
     config = known.config

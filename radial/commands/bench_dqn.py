@@ -31,11 +31,11 @@ def bench_dqn(
     """
     import torch
 
-    from radial.algorithms.dqn import DQNConfig
     from radial.bench.dqn import measure
     from radial.bench.measure import keep_freed_memory, machine
     from radial.cli import torch_device
     from radial.recipes.recipe import recipe as recipe_named
+    from radial.training.dqn import DQNConfig
 
     config = recipe_named(recipe).config
     if not isinstance(config, DQNConfig):

@@ -33,12 +33,12 @@ def bench_ppo(
     """
     import torch
 
-    from radial.algorithms.ppo import PPOConfig
     from radial.bench.measure import keep_freed_memory, machine
     from radial.bench.ppo import measure
     from radial.cli import torch_device
     from radial.recipes.recipe import recipe
-    from radial.recipes.training import attack_named
+    from radial.training.ppo import PPOConfig
+    from radial.workflows.train import attack_named
 
     if rounds < 1:
         raise BadInput(f"rounds must be a whole number ≥ 1, got {rounds}")

@@ -37,11 +37,11 @@ def bench_procgen(
     """
     import torch
 
-    from radial.algorithms.ppo import PPOConfig
     from radial.bench.measure import keep_freed_memory, machine
     from radial.bench.procgen import memory, speeds
     from radial.cli import torch_device
     from radial.recipes.recipe import recipe as recipe_named
+    from radial.training.ppo import PPOConfig
 
     known = recipe_named(recipe)
     if not isinstance(known.config, PPOConfig) or known.config.env.suite != "procgen":

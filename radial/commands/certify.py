@@ -46,10 +46,10 @@ def certify(
         p: of the norm: 1, 2 or inf.
         json: print one JSON object instead of a table.
     """
-    from radial.core.words import nearest
+    from radial.core.text import nearest
     from radial.envs.make import example_for
-    from radial.recipes.loading import load
     from radial.recipes.recipe import parse_radius
+    from radial.workflows.loading import load
 
     if metric is None:
         raise BadInput("a certificate needs a --metric: gwc, acr or awc")

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from radial import cli
-from radial.agents import checkpoints
-from radial.agents.agents import CategoricalAgent, GaussianAgent
-from radial.agents.checkpoints import save
+from radial.agents import saved as checkpoints
 from radial.agents.impala_agent import ImpalaAgent
+from radial.agents.policies import CategoricalAgent, GaussianAgent
+from radial.agents.saved import save
 from radial.core.data import EnvSpec
-from radial.evaluation.audit import SoundnessError
+from radial.evaluation.prover import SoundnessError
 
 
 @pytest.fixture(autouse=True)

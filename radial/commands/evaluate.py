@@ -44,14 +44,14 @@ def evaluate(
     """
     from radial.attacks import ATTACKS
     from radial.attacks.gradient import MAD
-    from radial.audits.evaluated import traced
-    from radial.core.words import nearest
+    from radial.core.text import nearest
     from radial.envs.make import example_for
-    from radial.evaluation.episodes import Fittable, spec_of, streams
-    from radial.evaluation.episodes import evaluate as play
-    from radial.recipes.loading import load
+    from radial.evaluation.play import Fittable, spec_of, streams
+    from radial.evaluation.play import evaluate as play
     from radial.recipes.recipe import parse_radius
     from radial.reports.page import check_folder, write_page
+    from radial.workflows.audit.evaluated import traced
+    from radial.workflows.loading import load
 
     if attack not in ATTACKS:
         raise BadInput(f"attack must be one of {', '.join(ATTACKS)}, got {attack!r}{nearest(attack, ATTACKS)}")

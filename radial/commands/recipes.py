@@ -11,9 +11,9 @@ def recipes(json: bool = False) -> None:
     Args:
         json: print a JSON object, with every setting.
     """
-    from radial.algorithms.config import encode
-    from radial.core.words import spell_radius
+    from radial.core.text import spell_radius
     from radial.recipes.recipe import RECIPES
+    from radial.runs.config import encode
 
     if json:
         print_json({

@@ -33,9 +33,9 @@ def report(
         json: print one JSON object instead of a line.
     """
     from radial.agents.zoo import resolve
-    from radial.audits.audit import audit
     from radial.recipes.recipe import parse_radius
     from radial.reports.page import check_folder, write_page
+    from radial.workflows.audit.audit import audit
 
     if not runs:
         hint = "; put them before --radius" if radius else ""

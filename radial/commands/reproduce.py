@@ -18,7 +18,7 @@ from radial.commands.train import check_number, parse_seeds
 from radial.core.data import BadInput
 
 if TYPE_CHECKING:
-    from radial.recipes.reproduce import Result
+    from radial.workflows.reproduce import Result
 
 SEEDS = "0-2"  # trained where --seeds says nothing
 
@@ -52,10 +52,10 @@ def reproduce(
         out: where the results are kept.
         json: print one JSON object instead of a table.
     """
-    from radial.recipes import reproduce as filling
-    from radial.recipes.figures import FIGURES
     from radial.recipes.recipe import recipe
     from radial.recipes.tables import table as table_named
+    from radial.workflows import reproduce as filling
+    from radial.workflows.paper_figures import FIGURES
 
     if table in FIGURES:
         if only or train or seeds is not None:
@@ -85,9 +85,9 @@ def reproduce(
 
 def _draw(name: str, out: Path, episodes: int | None, fresh: bool, json: bool) -> None:
     """A figure instead of a table."""
-    from radial.algorithms.files import write_atomic
-    from radial.recipes.figures import FIGURES
     from radial.reports.plots import page, plot
+    from radial.runs.files import write_atomic
+    from radial.workflows.paper_figures import FIGURES
 
     drawn = FIGURES[name](out, episodes=episodes, fresh=fresh, watch=watch)
     text, path = page(drawn), out / f"{name}.md"
@@ -110,7 +110,7 @@ def watch(what: str, episodes: int) -> Iterator[Callable[[int], None]]:
 def _train(recipes: Sequence[str], seeds: Sequence[int], jobs: int) -> dict[str, list[Path]]:
     """Finished runs by recipe, whatever had to be trained for it: first what others start from, seed by seed."""
     from radial.recipes.recipe import recipe
-    from radial.recipes.training import check
+    from radial.workflows.train import check
 
     starts = dict.fromkeys(init for init in (recipe(name).init for name in recipes) if init is not None)
     for name in (*starts, *recipes):
@@ -129,9 +129,9 @@ def _folder(name: str, seed: int) -> Path:
 
 def _command(name: str, seed: int) -> list[str]:
     """What trains a seed of a recipe, or goes on with it; nothing if it is finished."""
-    from radial.algorithms.run import CONFIG
     from radial.recipes.recipe import recipe
-    from radial.recipes.seeds import finished
+    from radial.runs.run import CONFIG
+    from radial.workflows.seeds import finished
 
     folder, init = _folder(name, seed), recipe(name).init
     if finished(folder, name, seed):
@@ -142,9 +142,9 @@ def _command(name: str, seed: int) -> list[str]:
 
 
 def _write(result: "Result", out: Path) -> None:
-    from radial.algorithms.files import write_atomic
     from radial.reports.figures import figure
-    from radial.reports.tables import markdown
+    from radial.reports.markdown import markdown
+    from radial.runs.files import write_atomic
 
     page = out / f"{result.table.name}.md"
     write_atomic(page, markdown(result))
@@ -161,7 +161,7 @@ def _picture(draw: Callable[[Path], None], page: Path) -> None:
 
 
 def _print(result: "Result") -> None:
-    from radial.reports.tables import grid, markdown
+    from radial.reports.markdown import grid, markdown
 
     if not sys.stdout.isatty():
         sys.stdout.write(markdown(result))

@@ -64,7 +64,7 @@ def test_train_skips_what_is_finished_and_resumes_what_is_not(
             agent_of(arguments[1], int(arguments[3]), Path(arguments[5]) / "agent")
 
     monkeypatch.setattr(command, "run_all", run_all)
-    monkeypatch.setattr("radial.recipes.training.check", lambda *_: None)
+    monkeypatch.setattr("radial.workflows.train.check", lambda *_: None)
     agent_of("hopper-ppo", 0, "runs/hopper-ppo-seed0/agent")
     Path("runs/hopper-ppo-seed1").mkdir()
     Path("runs/hopper-ppo-seed1/config.json").write_text("{}")
@@ -92,7 +92,7 @@ def test_robust_agents_are_trained_from_standard_ones_of_the_same_seed(
             agent_of(arguments[1], int(arguments[3]), Path(arguments[5]) / "agent")
 
     monkeypatch.setattr(command, "run_all", run_all)
-    monkeypatch.setattr("radial.recipes.training.check", lambda *_: None)
+    monkeypatch.setattr("radial.workflows.train.check", lambda *_: None)
     given = ["--only", "bankheist-radial-dqn", "--train", "--seeds", "0-1", "--episodes", "2", "--json"]
     assert run("reproduce", "atari-margin", *given) == 0
     assert [list(wave) for wave in waves] == [
@@ -104,7 +104,7 @@ def test_robust_agents_are_trained_from_standard_ones_of_the_same_seed(
 
 
 def test_a_figure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    from radial.recipes.figures import FIGURES, Drawn
+    from radial.workflows.paper_figures import FIGURES, Drawn
 
     point = {"radius": 1 / 255, "acr": 0.5, "acr_sem": 0.1, "gwc_share": 1.0, "awc_share": [0.5, 1.0], "awc_unknown": 1}
     told = {"starts": 2, "seed": 1, "horizon": 80, "bound": "ibp", "budget": 5}

@@ -13,7 +13,7 @@ from radial.commands.terminal import print_json, print_table, say, warnings_said
 from radial.core.data import BadInput
 
 if TYPE_CHECKING:
-    from radial.recipes.robustify import Robustified, Standing
+    from radial.workflows.robustify import Robustified, Standing
 
 STEPS = 300_000
 
@@ -57,14 +57,14 @@ def robustify(
     """
     import torch
 
-    from radial.agents.adopted import own
+    from radial.agents.convert import own
     from radial.bench.measure import keep_freed_memory
     from radial.commands.reproduce import watch
     from radial.commands.train import check_number
     from radial.envs.make import example_for
-    from radial.recipes.loading import load
     from radial.recipes.recipe import parse_radius
-    from radial.recipes.robustify import robustify as make_robust
+    from radial.workflows.loading import load
+    from radial.workflows.robustify import robustify as make_robust
 
     if radius is None:
         raise BadInput("robustify needs a --radius, such as 0.075 or 1/255")
@@ -92,7 +92,7 @@ def robustify(
 
 
 def _show(found: "Robustified", agent: str) -> None:
-    from radial.core.words import spell_radius
+    from radial.core.text import spell_radius
 
     facts = found.to_json()
     table = Table("", "before", "after", title=f"{agent} in {found.config.env.id}, ε = {spell_radius(found.radius)}")

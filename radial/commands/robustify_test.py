@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from radial import cli
-from radial.agents.agents import CategoricalAgent
-from radial.agents.checkpoints import load, save
-from radial.algorithms.ppo import PPOConfig
+from radial.agents.policies import CategoricalAgent
+from radial.agents.saved import load, save
 from radial.core.data import EnvSpec
-from radial.recipes.training import train
+from radial.training.ppo import PPOConfig
+from radial.workflows.train import train
 
 TINY = PPOConfig(
     EnvSpec("classic", "CartPole-v1"), total_steps=128, num_envs=4, rollout=64, epochs=1, minibatch=32, hidden=(8,),

@@ -84,8 +84,8 @@ def _train_one(
     from radial.agents.zoo import resolve
     from radial.bench.measure import keep_freed_memory
     from radial.commands.terminal import say, warnings_said
-    from radial.recipes import training
     from radial.recipes.recipe import RECIPES
+    from radial.workflows import train as training
 
     config = _prepared(recipe, seed, steps, num_envs, device, init, settings)
     if not resume:
@@ -106,7 +106,7 @@ def _train_one(
 
 def _check_free(*folders: Path) -> None:
     """Refuse folders that hold a run, before a word is said about the training."""
-    from radial.algorithms.run import check_free
+    from radial.runs.run import check_free
 
     for folder in folders:
         check_free(folder)
@@ -118,11 +118,11 @@ def _prepared(
     """The recipe's config with what the command line changes, known to be trainable here, from `init` if given."""
     from dataclasses import replace
 
-    from radial.agents.adopted import own
-    from radial.agents.checkpoints import load
+    from radial.agents.convert import own
+    from radial.agents.saved import load
     from radial.agents.zoo import resolve
     from radial.recipes.recipe import recipe, with_settings, with_steps
-    from radial.recipes.training import check
+    from radial.workflows.train import check
 
     config = recipe(name).config
     if steps is not None:

@@ -31,8 +31,8 @@ def add_zoo(
         replace: an agent of that name.
         json: print one JSON object instead of a table.
     """
-    from radial.recipes.seeds import add_to_zoo
-    from radial.reports.tables import number
+    from radial.reports.markdown import number
+    from radial.workflows.seeds import add_to_zoo
 
     added = add_to_zoo(runs, name, episodes=episodes, replace=replace, watch=watch)
     if json:

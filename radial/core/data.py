@@ -1,4 +1,6 @@
-"""The nouns every room shares: bounds and verdicts, environments and their steps, agents and attacks, bad input.
+"""The nouns every room shares: bounds and verdicts, environments and their steps, losses, bad input.
+
+Who acts, and who attacks, is in `core.agent`.
 
 No computation lives here beyond looking at a tensor.
 """
@@ -6,13 +8,10 @@ No computation lives here beyond looking at a tensor.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
 import torch
-from torch import Tensor, nn
-
-if TYPE_CHECKING:
-    from radial.core.ball import Ball
+from torch import Tensor
 
 DTYPES = (torch.float32, torch.float64)
 
@@ -146,36 +145,6 @@ class VecEnv(Protocol):
 
     def close(self) -> None:
         """Free the simulators."""
-
-
-# ---------------------------------------------------------------------------------------------- agents and attacks
-
-
-class Agent(Protocol):
-    """Who acts. `prepare` is the one door for units: everything behind it, ε included, is in network units."""
-
-    @property
-    def network(self) -> nn.Module:
-        """X (B, *obs) → scores (B, A)."""
-
-    def prepare(self, obs: Tensor) -> Tensor:
-        """What the env gives → what the network takes."""
-
-    def scores(self, x: Tensor) -> Tensor:
-        """Logits, Q-values or action means, (B, A)."""
-
-    def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
-        """Actions for the env: the best one, or with `rng` a sample of the policy."""
-
-
-class Attack(Protocol):
-    """Moves prepared observations inside a ball. Whoever calls it projects the answer onto the ball again."""
-
-    def perturb(self, agent: Any, ball: "Ball", rng: torch.Generator) -> Tensor:
-        """The observations shown to the agent, (B, *obs); rows are independent."""
-
-    def reset(self, done: Tensor) -> None:
-        """Forget what is remembered of the rows (B,) whose episode ended."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from radial.core.data import Continuous, Step, VecEnv
-from radial.envs.wrapped import Wrapped
+from radial.envs.wrapper import Wrapped
 
 
 class Clipped(Wrapped):

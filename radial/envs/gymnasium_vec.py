@@ -19,7 +19,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from torch import Tensor
 
 from radial.core.data import BadInput, EnvSpec, Step
-from radial.envs.checks import (
+from radial.envs.contract import (
     EnvFault,
     actions_of,
     check_observations,

@@ -11,7 +11,7 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 
 from radial.core.data import BadInput, EnvSpec
-from radial.envs.checks import EnvFault
+from radial.envs.contract import EnvFault
 from radial.envs.counting import Counting, make_counting
 from radial.envs.gymnasium_vec import GymnasiumVec
 

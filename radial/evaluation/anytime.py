@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from radial.core.data import BadInput
-from radial.envs.checks import EnvFault
+from radial.envs.contract import EnvFault
 from radial.evaluation.possible import Adversary
 
 if TYPE_CHECKING:

@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch import nn
 
-from radial.agents.wrapped import wrap
+from radial.agents.foreign import wrap
 from radial.core.data import BadInput, EnvSpec
 from radial.envs.cloning import make_cloneable
 from radial.envs.make import env_seeds
 from radial.evaluation.anytime import Proven, prove
-from radial.evaluation.episodes import streams
+from radial.evaluation.play import streams
 from radial.evaluation.possible import adversary_of
 from radial.evaluation.worst_case import awc
 

@@ -16,16 +16,17 @@ import torch
 from torch import Tensor
 
 from radial.bounds.methods import BoundMethod
+from radial.core.agent import Agent
 from radial.core.ball import Ball
 from radial.core.checks import check_whole
-from radial.core.data import Agent, BadInput, EnvSpec, Step, VecEnv, Verdict
+from radial.core.data import BadInput, EnvSpec, Step, VecEnv, Verdict
 from radial.core.search import Score, pgd
 from radial.envs.make import make_env
-from radial.envs.wrapped import Wrapped
+from radial.envs.wrapper import Wrapped
 from radial.evaluation import statistics
-from radial.evaluation.audit import Audit, ball_of, ranking, valid_range, warn_of_pixels
-from radial.evaluation.episodes import Progress, View, check_spaces, name_of, play, spec_of, streams
+from radial.evaluation.play import Progress, View, check_spaces, name_of, play, spec_of, streams
 from radial.evaluation.possible import Adversary, Rule, adversary_of
+from radial.evaluation.prover import Audit, ball_of, ranking, valid_range, warn_of_pixels
 
 # ---------------------------------------------------------------------------------------------------------- results
 

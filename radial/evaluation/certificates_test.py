@@ -8,13 +8,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from radial.agents.agents import GaussianAgent
+from radial.agents.policies import GaussianAgent
 from radial.attacks.gradient import PGD, RandomNoise
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds, EnvSpec
-from radial.evaluation.audit import SoundnessError
 from radial.evaluation.certificates import Search, acr, gwc
-from radial.evaluation.episodes import evaluate
+from radial.evaluation.play import evaluate
+from radial.evaluation.prover import SoundnessError
 from radial.evaluation.tables_test import AsVector, LinearAgent, TableWorld, exact_linear, opposed
 
 CARTPOLE = EnvSpec("classic", "CartPole-v1")

@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from radial.bounds.methods import BoundMethod
-from radial.core.data import Agent, BadInput, Bounds
-from radial.evaluation.audit import Prover, SoundnessError, ball_of, ranking
-from radial.evaluation.episodes import check_radius
+from radial.core.agent import Agent
+from radial.core.data import BadInput, Bounds
+from radial.evaluation.play import check_radius
+from radial.evaluation.prover import Prover, SoundnessError, ball_of, ranking
 
 # How an action is ruled out: "bounds", U_i < max_j L_j, as the paper says; "margins", some score_j − score_i > 0.
 Rule = Literal["bounds", "margins"]

@@ -7,12 +7,12 @@ import torch
 from torch import Tensor, nn
 
 from radial.agents.actor_critic import ActorCritic
-from radial.agents.agents import CategoricalAgent, GaussianAgent
+from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.q_agent import QAgent
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds
-from radial.evaluation.audit import Prover, SoundnessError, ball_of, ranking
 from radial.evaluation.possible import Rule, adversary_of, possible_actions
+from radial.evaluation.prover import Prover, SoundnessError, ball_of, ranking
 from radial.evaluation.tables_test import LinearAgent, exact_linear, opposed
 
 

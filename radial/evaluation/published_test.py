@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from radial.agents.checkpoints import load
+from radial.agents.saved import load
 from radial.attacks import ATTACKS
 from radial.core.data import EnvSpec
 from radial.evaluation.certificates import Search, acr, gwc
-from radial.evaluation.episodes import evaluate
+from radial.evaluation.play import evaluate
 
 MODELS = Path(os.environ.get("RADIAL_MODELS") or Path(__file__).resolve().parents[3] / "shared" / "models")
 HOPPER = EnvSpec("mujoco", "Hopper-v4", {"backend": "envpool"})

@@ -11,12 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from radial.core.agent import Agent
 from radial.core.checks import check_whole
-from radial.core.data import Agent, BadInput, Discrete, EnvSpec, Step, VecEnv
+from radial.core.data import BadInput, Discrete, EnvSpec, Step, VecEnv
 from radial.envs.make import make_env
-from radial.envs.wrapped import Wrapped
+from radial.envs.wrapper import Wrapped
 from radial.evaluation import statistics
-from radial.evaluation.episodes import Progress, View, check_spaces, name_of, play, spec_of, streams
+from radial.evaluation.play import Progress, View, check_spaces, name_of, play, spec_of, streams
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from radial.core.data import BadInput, Discrete
-from radial.evaluation.episodes import evaluate
+from radial.evaluation.play import evaluate
 from radial.evaluation.q_bias import q_bias, realised
 
 

@@ -14,11 +14,12 @@ from torch import Tensor
 
 from radial.bounds.certify import margins, strictly_positive
 from radial.bounds.methods import BoundMethod, method
+from radial.core.agent import Agent
 from radial.core.ball import Ball
-from radial.core.data import Agent, Continuous, EnvSpec, VecEnv
-from radial.evaluation.audit import Prover, ball_of, ranking
+from radial.core.data import Continuous, EnvSpec, VecEnv
 from radial.evaluation.certificates import Terms, opened
-from radial.evaluation.episodes import Progress, View, check_radius, name_of, play
+from radial.evaluation.play import Progress, View, check_radius, name_of, play
+from radial.evaluation.prover import Prover, ball_of, ranking
 
 
 def reach_of(agent: Agent, x: Tensor, radius: float, bound: BoundMethod) -> Tensor:

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from radial.agents.agents import CategoricalAgent, GaussianAgent
+from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.bounds.methods import ibp, sound
 from radial.core.data import EnvSpec
 from radial.evaluation.reach import reach, reach_of, watching

@@ -16,14 +16,15 @@ import torch
 from torch import Tensor
 
 from radial.bounds.methods import BoundMethod
+from radial.core.agent import Agent
 from radial.core.checks import check_whole
-from radial.core.data import Agent, BadInput, EnvSpec
-from radial.envs.checks import EnvFault
+from radial.core.data import BadInput, EnvSpec
+from radial.envs.contract import EnvFault
 from radial.envs.make import env_seeds
-from radial.evaluation.audit import warn_of_pixels
 from radial.evaluation.certificates import terms_of
-from radial.evaluation.episodes import Progress, check_spaces, spec_of, streams
+from radial.evaluation.play import Progress, check_spaces, spec_of, streams
 from radial.evaluation.possible import Adversary, Rule, adversary_of
+from radial.evaluation.prover import warn_of_pixels
 from radial.evaluation.worst_found import AbsoluteWorstCase, Start
 
 if TYPE_CHECKING:

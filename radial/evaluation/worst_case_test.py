@@ -14,13 +14,13 @@ from radial.agents.q_agent import QAgent
 from radial.attacks.gradient import MAD, PGD, RandomNoise
 from radial.core.ball import Ball
 from radial.core.data import BadInput, EnvSpec
-from radial.envs.checks import EnvFault
 from radial.envs.cloning import make_cloneable
+from radial.envs.contract import EnvFault
 from radial.envs.make import env_seeds, make_env
-from radial.evaluation.audit import ball_of
 from radial.evaluation.certificates import gwc
-from radial.evaluation.episodes import evaluate, streams
+from radial.evaluation.play import evaluate, streams
 from radial.evaluation.possible import adversary_of
+from radial.evaluation.prover import ball_of
 from radial.evaluation.tables_test import (
     AsVector,
     LinearAgent,

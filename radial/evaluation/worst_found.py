@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from radial.core.words import round_down
+from radial.core.text import round_down
 from radial.evaluation import statistics
 from radial.evaluation.certificates import Terms
 

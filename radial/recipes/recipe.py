@@ -13,12 +13,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from radial.algorithms.a3c import A3CConfig
-from radial.algorithms.config import decode, encode
-from radial.algorithms.dqn import DQNConfig
-from radial.algorithms.ppo import PPOConfig
 from radial.core.data import BadInput
-from radial.core.words import nearest
+from radial.core.text import nearest
+from radial.runs.config import decode, encode
+from radial.training.a3c import A3CConfig
+from radial.training.dqn import DQNConfig
+from radial.training.ppo import PPOConfig
 
 FILES = ("mujoco.toml", "atari.toml", "atari_a3c.toml", "procgen.toml", "classic.toml")
 Config = PPOConfig | DQNConfig | A3CConfig

@@ -10,17 +10,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from radial.algorithms.a3c import A3CConfig
-from radial.algorithms.config import decode, encode
-from radial.algorithms.dqn import DQNConfig
-from radial.algorithms.ppo import PPOConfig
 from radial.core.data import BadInput
 from radial.core.schedules import Constant, Exponential, Linear, Smoothed
-from radial.core.words import spell_radius
-from radial.objectives import a3c, dqn
+from radial.core.text import spell_radius
+from radial.objectives import policy_gradient as a3c
+from radial.objectives import q_objectives as dqn
 from radial.objectives.bounding import Mix
-from radial.objectives.ppo import SA, Plain, RadialLikelihood, RadialOverlap, RadialReleased, RadialWorstCase
+from radial.objectives.surrogate import SA, Plain, RadialLikelihood, RadialOverlap, RadialReleased, RadialWorstCase
 from radial.recipes.recipe import RECIPES, parse_radius, recipe, with_settings, with_steps
+from radial.runs.config import decode, encode
+from radial.training.a3c import A3CConfig
+from radial.training.dqn import DQNConfig
+from radial.training.ppo import PPOConfig
 
 TASKS = ("hopper", "walker2d", "halfcheetah")
 METHODS = ("ppo", "radial-ppo", "radial-ppo-paper", "radial-ppo-released", "sa-ppo-convex", "sa-ppo-sgld")

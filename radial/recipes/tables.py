@@ -12,9 +12,9 @@ from types import MappingProxyType
 from typing import Any
 
 from radial.core.data import BadInput
-from radial.core.words import nearest
-from radial.recipes.protocol import Column
+from radial.core.text import nearest
 from radial.recipes.recipe import Cell, parse_radius, recipe
+from radial.workflows.protocol import Column
 
 FILE = "tables.toml"
 

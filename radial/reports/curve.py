@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from html import escape
 from typing import Any
 
-from radial.core.words import spell_radius
-from radial.reports.words import kind_of
+from radial.core.text import spell_radius
+from radial.reports.cells import kind_of
 
 WIDTH, HEIGHT = 640, 300
 LEFT, RIGHT, TOP, BOTTOM = 76, 28, 14, 54

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from radial.core.data import BadInput
-from radial.core.words import spell_radius
-from radial.recipes.reproduce import Line, Result
+from radial.core.text import spell_radius
+from radial.workflows.reproduce import Line, Result
 
 # Okabe and Ito's colours, told apart by every kind of sight; the shapes say the same once more.
 STYLES = {

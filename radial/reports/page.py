@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from radial.core.data import BadInput
-from radial.core.words import spell_radius
+from radial.core.text import spell_radius
+from radial.reports.cells import every_attack, number, rows_of
 from radial.reports.curve import comparison, figure
-from radial.reports.words import every_attack, number, rows_of
 
 PAGE, DATA = "audit.html", "audit.json"
 LARGEST = 5_000_000  # bytes of a page

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 
 from radial.core.data import BadInput
-from radial.core.words import spell_radius
+from radial.core.text import spell_radius
+from radial.reports.cells import kind_of, rows_of
 from radial.reports.curve import figure, round_numbers
 from radial.reports.page import LARGEST, check_folder, render, write_page
-from radial.reports.words import kind_of, rows_of
 
 CHROMIUM = next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None)
 EVIL = "<script>alert(1)</script>\"'&amp;</title>"

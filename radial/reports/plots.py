@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from radial.core.data import BadInput
-from radial.core.words import spell_radius
-from radial.recipes.figures import Drawn
+from radial.core.text import spell_radius
 from radial.reports.figures import write
-from radial.reports.tables import EMPTY, aligned
+from radial.reports.markdown import EMPTY, aligned
+from radial.workflows.paper_figures import Drawn
 
 BLACK, BLUE, ORANGE, GREEN = "#000000", "#0072B2", "#D55E00", "#009E73"
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from radial.agents.importers.cleanrl import read_cleanrl
 from radial.agents.importers.papers import read_model
-from radial.agents.importers.procgen import read_procgen
+from radial.agents.importers.procgen_files import read_procgen
 from radial.agents.importers.sb3 import read_sb3
 from radial.agents.registry import Loaded
 

@@ -9,12 +9,12 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from radial.agents.card import Card
-from radial.agents.doors import Frames
+from radial.agents.foreign import Wrapped, wrap
 from radial.agents.importers.archive import read_archive
 from radial.agents.importers.parts import Parts, digest, network
 from radial.agents.importers.sb3 import RECURRENT
-from radial.agents.wrapped import Wrapped, wrap
+from radial.agents.preprocessing import Frames
+from radial.core.agent import Card
 from radial.core.data import BadInput
 
 KNOWN = "dqn, dqn_atari, ppo, ppo_atari, ppo_continuous_action, ddpg and td3"

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from radial.agents.checkpoints import load
 from radial.agents.networks import mlp
+from radial.agents.saved import load
 from radial.core.data import BadInput, Continuous, Discrete
 
 

@@ -19,7 +19,6 @@ from typing import Any
 import pytest
 import torch
 
-from radial.agents.checkpoints import load
 from radial.agents.importers.hostile_test import (
     FALSE,
     HARMLESS,
@@ -41,6 +40,7 @@ from radial.agents.importers.hostile_test import (
     write,
     zipped,
 )
+from radial.agents.saved import load
 
 # ------------------------------------------------------------------------------------ honest files, 2 → 4 → 4 → actions
 

@@ -20,10 +20,10 @@ import pytest
 import safetensors.torch
 import torch
 
-from radial.agents.agents import CategoricalAgent
-from radial.agents.checkpoints import CARD, WEIGHTS, load, save
 from radial.agents.impala_agent import ImpalaAgent
+from radial.agents.policies import CategoricalAgent
 from radial.agents.registry import AnyAgent
+from radial.agents.saved import CARD, WEIGHTS, load, save
 from radial.core.data import BadInput
 
 # ----------------------------------------------------------- an assembler: each function writes code for one value
@@ -204,7 +204,7 @@ CALLS = [
     "code.interact", "pdb.run", "cProfile.run", "timeit.timeit", "bdb.Bdb.run", "webbrowser.open", "shutil.rmtree",
     "shutil.copyfile", "socket.create_connection", "urllib.request.urlopen", "site.execsitecustomize", "platform.popen",
     "commands.getoutput", "asyncio.create_subprocess_shell", "multiprocessing.Process", "cloudpickle.loads",
-    "radial.agents.checkpoints.save", "radial.agents.importers.restricted.REBUILD", "logging.config.dictConfig",
+    "radial.agents.saved.save", "radial.agents.importers.restricted.REBUILD", "logging.config.dictConfig",
 ]  # fmt: skip
 
 DEEP, MANY, BIG = 20_000, 200_001, 1 << 30
@@ -641,7 +641,7 @@ HOSTILE_CARDS: dict[str, object] = {
     "kind unknown": {"kind": "gausian"},
     "kind code": {"kind": CODE},
     "kind path": {"kind": "../../evil"},
-    "kind class": {"kind": "radial.agents.agents.GaussianAgent"},
+    "kind class": {"kind": "radial.agents.policies.GaussianAgent"},
     "kind list": {"kind": ["gaussian"]},
     "kind other": {"kind": "gaussian"},
     "observation_shape text": {"observation_shape": "2"},

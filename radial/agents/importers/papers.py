@@ -11,11 +11,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from radial.agents.agents import GaussianAgent
-from radial.agents.card import Card
 from radial.agents.importers.archive import fingerprint, read_archive
 from radial.agents.importers.restricted import Array, Inert
+from radial.agents.policies import GaussianAgent
 from radial.agents.weights import blank_agent, fill
+from radial.core.agent import Card
 from radial.core.data import BadInput
 
 LAYERS = 16

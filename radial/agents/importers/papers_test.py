@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from radial.agents.agents import GaussianAgent
-from radial.agents.checkpoints import load, save
 from radial.agents.impala_agent import ImpalaAgent
 from radial.agents.importers.archive import read_archive
+from radial.agents.policies import GaussianAgent
+from radial.agents.saved import load, save
 from radial.core.data import BadInput, Discrete, EnvSpec
 
 MODELS = Path(os.environ.get("RADIAL_MODELS") or Path(__file__).resolve().parents[4] / "shared" / "models")

@@ -15,14 +15,14 @@ from typing import Any
 
 from torch import nn
 
-from radial.agents.card import Card
-from radial.agents.doors import AsFloat, Frames, RunningScale
+from radial.agents.foreign import Wrapped, WrappedGaussian, wrap
 from radial.agents.importers.archive import open_zip, read_archive, untrusted
 from radial.agents.importers.parts import ACTIVATIONS, Parts, digest, network, outputs_of
 from radial.agents.importers.restricted import refuse
 from radial.agents.importers.vecnormalize import beside, read_vecnormalize
+from radial.agents.preprocessing import AsFloat, Frames, RunningScale
 from radial.agents.weights import strict_json
-from radial.agents.wrapped import Wrapped, WrappedGaussian, wrap
+from radial.core.agent import Card
 from radial.core.data import BadInput
 
 DATA = 64 << 20  # bytes of the JSON

@@ -13,11 +13,11 @@ import pytest
 import torch
 from torch import nn
 
-from radial.agents.adopted import own
-from radial.agents.checkpoints import load, save
-from radial.agents.doors import RunningScale
+from radial.agents.convert import own
+from radial.agents.foreign import WrappedCategorical, WrappedGaussian, WrappedQ
+from radial.agents.preprocessing import RunningScale
 from radial.agents.registry import AGENTS
-from radial.agents.wrapped import WrappedCategorical, WrappedGaussian, WrappedQ
+from radial.agents.saved import load, save
 from radial.core.data import BadInput, Continuous, Discrete
 
 sb3 = pytest.importorskip("stable_baselines3", reason="compares with Stable-Baselines3, which is not installed")

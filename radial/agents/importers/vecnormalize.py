@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from radial.agents.doors import RunningScale
 from radial.agents.importers.archive import read_pickle
 from radial.agents.importers.restricted import Array, Inert
+from radial.agents.preprocessing import RunningScale
 from radial.core.data import BadInput
 
 OBJECTS = {

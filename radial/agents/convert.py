@@ -1,0 +1,161 @@
+"""Agents of others as agents of ours: the same outputs from a type that can be trained and saved, or why there is none.
+
+How they are read from files is in `importers`; an agent that is only audited stays as it was read.
+"""
+
+from typing import NoReturn
+
+import torch
+from torch import Tensor, nn
+
+from radial.agents.foreign import Wrapped, WrappedCategorical, WrappedGaussian, WrappedQ
+from radial.agents.networks import ACTIVATIONS
+from radial.agents.normalizer import TINY, Moments
+from radial.agents.policies import CategoricalAgent, GaussianAgent
+from radial.agents.preprocessing import AsFloat, Frames, RunningScale
+from radial.agents.q_agent import FRAME, QAgent
+from radial.agents.registry import AnyAgent, Loaded, no_agent
+from radial.core.data import BadInput
+
+NEVER = 1e8  # a clip that no observation meets
+Affine = nn.Linear | nn.Conv2d
+
+
+def own(agent: Loaded, field: str) -> AnyAgent:
+    """An agent of ours, which can be trained and saved, with the outputs of `agent`; one of ours is given back.
+
+    field  what the caller calls it, for the message where no type of ours can hold it
+    """
+    if isinstance(agent, AnyAgent):
+        return agent
+    if not isinstance(agent, Wrapped):
+        raise no_agent(field, agent)
+    with torch.no_grad():
+        adopted = _q(agent, field) if isinstance(agent, WrappedQ) else _policy(agent, field)
+    adopted.card = agent.card
+    return adopted
+
+
+# ------------------------------------------------------------------------------------------------------ action values
+
+
+def _q(agent: WrappedQ, field: str) -> QAgent:
+    """Both heads of a dueling network begin as copies of the plain head: A takes it centred, V its mean action."""
+    if isinstance(agent.door, Frames) and agent.door.shares:
+        *body, hidden, head = _nature(agent.network, field)
+        made = QAgent((agent.door.channels, FRAME, FRAME), agent.actions.n)
+    elif isinstance(agent.door, AsFloat):
+        (*body, hidden, head), _ = _mlp(agent.network, field, least=2, activations=("relu",))
+        *first, last = _widths(body)  # the last features are as wide as the heads
+        made = QAgent((body[0].weight.shape[1],), agent.actions.n, (*first, max(last, *_widths([hidden]))))
+    else:
+        _refuse(field, "a Q agent of radial sees vectors as they are, or frames as shares of 255")
+    network = made.network
+    for ours, theirs in zip(_affine(network.features), body, strict=True):
+        _copy(ours, *_numbers(theirs))
+    weight, bias = _numbers(head)
+    for branch, rows in (
+        (network.advantage, (weight, bias)),
+        (network.value, (weight.mean(0)[None], bias.mean(0)[None])),
+    ):
+        inner, outer = _affine(branch)
+        _copy(inner, *_numbers(hidden))
+        _copy(outer, *rows)
+    return made
+
+
+def _nature(network: nn.Module, field: str) -> list[Affine]:
+    """The layers of the network of Mnih et al. (2015)."""
+    found, ours = _affine(network), _affine(QAgent((1, FRAME, FRAME), 1).network.advantages)
+    between = [type(layer) for layer in network.children() if not isinstance(layer, Affine)]
+    alike = [_size(layer) for layer in found[:-1]] == [_size(layer) for layer in ours[:-1]]
+    if not (isinstance(network, nn.Sequential) and alike and between == [*[nn.ReLU] * 3, nn.Flatten, nn.ReLU]):
+        _refuse(field, f"a Q agent of radial for frames has the network of Mnih et al. (2015), for {FRAME}×{FRAME}")
+    return found
+
+
+def _size(layer: Affine) -> tuple[object, ...]:
+    """What must be alike: outputs, and inputs or kernel and stride."""
+    shape = layer.weight.shape
+    return (shape[0], *shape[2:], layer.stride, layer.padding) if isinstance(layer, nn.Conv2d) else tuple(shape)
+
+
+# ----------------------------------------------------------------------------------------------------------- policies
+
+
+def _policy(agent: WrappedCategorical | WrappedGaussian, field: str) -> CategoricalAgent | GaussianAgent:
+    """Layer by layer; where policy and critic are of different widths, the narrower gets units that are always 0."""
+    if not isinstance(agent.door, AsFloat | RunningScale):
+        _refuse(field, "a policy of radial sees vectors, as they are or normalised")
+    actor, activation = _mlp(agent.network, field, least=1, activations=tuple(ACTIVATIONS))
+    critic = [] if agent.critic is None else _mlp(agent.critic, field, least=1, activations=(activation,))[0]
+    if critic and len(critic) != len(actor):
+        _refuse(field, f"its policy has {len(actor) - 1} hidden layers and its critic {len(critic) - 1}, not as many")
+    hidden = tuple(max(both) for both in zip(_widths(actor[:-1]), _widths((critic or actor)[:-1]), strict=True))
+    shape = (actor[0].weight.shape[1],)
+    made: CategoricalAgent | GaussianAgent
+    if isinstance(agent, WrappedGaussian):
+        made = GaussianAgent(shape, agent.actions.size, hidden, activation)
+        if agent.log_std is None or agent.log_std.shape != made.log_std.shape:
+            _refuse(field, "the spread of its actions is not known, or depends on the state")
+        made.log_std.copy_(agent.log_std)
+    else:
+        made = CategoricalAgent(shape, agent.actions.n, hidden, activation)
+    made.initialize(torch.Generator().manual_seed(0))  # for a critic that nobody gave
+    for network, layers in ((made.network, actor), (made.critic, critic)):
+        for ours, theirs in zip(_affine(network), layers, strict=bool(layers)):
+            _copy(ours, *_numbers(theirs))
+    _normalize(made, agent.door)
+    made.clips_actions = agent.clips_actions
+    return made
+
+
+def _normalize(made: CategoricalAgent | GaussianAgent, door: AsFloat | RunningScale) -> None:
+    """The moments of which our normaliser makes what the door does."""
+    made.normalizer.clip = NEVER
+    if isinstance(door, RunningScale):
+        made.normalizer.clip = door.clip
+        total = torch.tensor(max(door.count, 2.0), dtype=torch.float64)
+        made.normalizer.moments.set(Moments(total, door.mean, (door.std - TINY).clamp(min=0) ** 2 * (total - 1)))
+    made.normalizer.freeze()
+
+
+# ------------------------------------------------------------------------------------------------------------- layers
+
+
+def _mlp(network: nn.Module, field: str, *, least: int, activations: tuple[str, ...]) -> tuple[list[Affine], str]:
+    """The linear layers of a plain MLP with at least so many hidden ones, and which activation lies between them."""
+    layers = list(network) if isinstance(network, nn.Sequential) else []
+    kinds = {name: ACTIVATIONS[name] for name in activations}
+    found = next((name for name, kind in kinds.items() if any(type(layer) is kind for layer in layers)), activations[0])
+    plain = [type(layer) for layer in layers[::2]] == [nn.Linear] * (len(layers) // 2 + 1)
+    if not plain or any(type(layer) is not kinds[found] for layer in layers[1::2]) or len(layers) < 2 * least + 1:
+        names = " or ".join(activations)
+        _refuse(field, f"its network is not an MLP of at least {least} hidden layers with {names} between them")
+    return [layer for layer in layers if isinstance(layer, nn.Linear)], found
+
+
+def _affine(network: nn.Module) -> list[Affine]:
+    return [layer for layer in network.modules() if isinstance(layer, Affine)]
+
+
+def _widths(layers: list[Affine]) -> tuple[int, ...]:
+    return tuple(layer.weight.shape[0] for layer in layers)
+
+
+def _numbers(layer: Affine) -> tuple[Tensor, Tensor]:
+    weight = layer.weight.detach()
+    return weight, weight.new_zeros(weight.shape[0]) if layer.bias is None else layer.bias.detach()
+
+
+def _copy(ours: Affine, weight: Tensor, bias: Tensor) -> None:
+    """Weights into a layer at least as large; what is left over is 0, and stays so in training, on both its sides."""
+    assert ours.bias is not None
+    ours.weight.zero_()
+    ours.bias.zero_()
+    ours.weight[: weight.shape[0], : weight.shape[1]] = weight
+    ours.bias[: bias.shape[0]] = bias
+
+
+def _refuse(field: str, why: str) -> NoReturn:
+    raise BadInput(f"{field} can be audited, but neither trained nor saved: {why}")

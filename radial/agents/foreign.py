@@ -1,0 +1,181 @@
+"""Agents around networks of other people: `wrap`, and the three kinds it makes.
+
+How such a network is read from a file is in `importers`; before one is trained or
+saved it becomes one of ours (`adopted`).
+"""
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor, nn
+
+from radial.agents.policies import SoftmaxPolicy
+from radial.agents.preprocessing import DOORS, AsFloat, RunningScale
+from radial.core.agent import Agent, Card
+from radial.core.checks import check_whole, is_finite, is_sizes
+from radial.core.data import BadInput, Continuous, Discrete
+
+Kind = Literal["q", "categorical", "gaussian"]
+Prepare = Callable[[Tensor], Tensor]
+
+
+class _Wrapped(nn.Module, Agent):
+    """What the three kinds share: the network, a door for units, what is known of the spaces, a card.
+
+    valid_range   what an observation can be at all, in network units; None: anything
+    clips_actions  actions were cut to the env's box in training
+    """
+
+    def __init__(
+        self,
+        network: nn.Module,
+        prepare: Prepare | None = None,
+        *,
+        observation_shape: tuple[int, ...] | None = None,
+        critic: nn.Module | None = None,
+        valid_range: tuple[float, float] | None = None,
+    ) -> None:
+        super().__init__()
+        self.network, self.critic = network, critic
+        self.door: Prepare = AsFloat() if prepare is None else prepare
+        self.observation_shape, self.valid_range = observation_shape, valid_range
+        self.card = Card(env=None)
+
+    def prepare(self, obs: Tensor) -> Tensor:
+        """What the env gives (B, *obs) → what the network takes, float32."""
+        if self.observation_shape is not None and obs.shape[1:] != self.observation_shape:
+            shape = ", ".join(str(size) for size in self.observation_shape)
+            raise BadInput(f"obs must have shape (B, {shape}), got {tuple(obs.shape)}")
+        return self.door(obs)
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Q-values, logits or action means, (B, A)."""
+        return self.network(x)
+
+    @property
+    def has_value(self) -> bool:
+        """Whether a critic was given."""
+        return self.critic is not None
+
+    def value(self, x: Tensor) -> Tensor:
+        """The critic's estimate, (B,)."""
+        return super().value(x) if self.critic is None else self.critic(x).flatten(1)[:, 0]
+
+    def units(self) -> Tensor | None:
+        """The door's, if it is one of ours."""
+        return self.door.units() if isinstance(self.door, DOORS) else None
+
+    @property
+    def normalized(self) -> bool:
+        """Whether the door divides by standard deviations."""
+        return isinstance(self.door, RunningScale)
+
+
+class WrappedQ(_Wrapped):
+    """The greedy policy of a network of action values."""
+
+    actions: Discrete
+    log_std = None
+
+    def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
+        """The best action, (B,) int64; a greedy policy has nothing to sample."""
+        return self.scores(x).argmax(-1)
+
+    @property
+    def has_value(self) -> bool:
+        """The largest Q-value, where no critic was given."""
+        return True
+
+    def value(self, x: Tensor) -> Tensor:
+        """The critic's estimate, or the largest Q-value, (B,)."""
+        return self.scores(x).amax(-1) if self.critic is None else super().value(x)
+
+
+class WrappedCategorical(SoftmaxPolicy, _Wrapped):
+    """A softmax over a network's logits."""
+
+    actions: Discrete
+
+
+class WrappedGaussian(_Wrapped):
+    """A network of action means; `log_std` (D,) is None where the file or the caller does not say."""
+
+    actions: Continuous
+    log_std: Tensor | None = None
+
+    def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
+        """The mean action (B, D), or with `rng` a sample."""
+        mean = self.scores(x)
+        if rng is None:
+            return mean
+        if self.log_std is None:
+            raise BadInput("stochastic must be False: the spread of this policy's actions is not known")
+        return mean + self.log_std.exp() * torch.randn(mean.shape, generator=rng, device=rng.device)
+
+
+Wrapped = WrappedQ | WrappedCategorical | WrappedGaussian
+KINDS: dict[str, type[WrappedQ] | type[WrappedCategorical] | type[WrappedGaussian]] = {
+    "q": WrappedQ,
+    "categorical": WrappedCategorical,
+    "gaussian": WrappedGaussian,
+}
+
+
+def wrap(
+    module: nn.Module,
+    kind: Kind,
+    prepare: Prepare | None = None,
+    *,
+    actions: int | None = None,
+    observation_shape: tuple[int, ...] | None = None,
+    critic: nn.Module | None = None,
+    valid_range: tuple[float, float] | None = None,
+    log_std: Tensor | None = None,
+    clips_actions: bool = False,
+) -> Wrapped:
+    """An agent around any network (B, *obs) → (B, A) that torch.fx can trace, in eval mode.
+
+    kind         "q": the largest output is the action; "categorical": outputs are logits; "gaussian": outputs are means
+    prepare      what the env gives (B, *obs) → what the network takes, float32; default: only the conversion
+    actions      how many outputs; default: those of the last linear layer
+    critic       (B, *obs) → (B, 1), if there is one: some attacks ask it
+    valid_range  what an observation can be at all after `prepare`, such as (0, 1) for pictures
+    """
+    if not isinstance(kind, str) or kind not in KINDS:
+        raise BadInput(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    for name, given in (("module", module), ("critic", critic)):
+        if not isinstance(given, nn.Module) and not (name == "critic" and given is None):
+            raise BadInput(f"{name} must be a torch.nn.Module, got {type(given).__name__}")
+    _check(prepare, observation_shape, valid_range)
+    if log_std is not None and not isinstance(log_std, Tensor):
+        raise BadInput(f"log_std must be a tensor (D,) or None, got {log_std!r}")
+    count = _outputs(module) if actions is None else check_whole("actions", actions, 1)
+    agent = KINDS[kind](module, prepare, observation_shape=observation_shape, critic=critic, valid_range=valid_range)
+    if isinstance(agent, WrappedGaussian):
+        if log_std is not None and (log_std.shape != (count,) or not bool(log_std.isfinite().all())):
+            raise BadInput(f"log_std must be {count} finite numbers, got {tuple(log_std.shape)}: {str(log_std)[:60]}")
+        agent.actions, agent.log_std = Continuous(count), log_std
+    else:
+        agent.actions = Discrete(count)
+    agent.clips_actions = clips_actions
+    return agent
+
+
+def _check(prepare: object, observation_shape: object, valid_range: object) -> None:
+    """Refuse what is no function, no shape, no range."""
+    if prepare is not None and not callable(prepare):
+        raise BadInput(f"prepare must be a function from observations to what the network takes, got {prepare!r}")
+    if observation_shape is not None and not (isinstance(observation_shape, tuple) and is_sizes(observation_shape)):
+        raise BadInput(f"observation_shape must be a tuple of sizes ≥ 1 such as (4,), got {observation_shape!r}")
+    if valid_range is not None:
+        ends = list(valid_range) if isinstance(valid_range, tuple | list) else []
+        if len(ends) != 2 or not all(is_finite(end) for end in ends) or ends[0] >= ends[1]:
+            raise BadInput(f"valid_range must be two finite numbers, the smaller one first, got {valid_range!r}")
+
+
+def _outputs(module: nn.Module) -> int:
+    layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+    if not layers:
+        raise BadInput("actions must be given: the module has no linear layer to tell how many outputs there are")
+    return layers[-1].out_features

@@ -1,0 +1,156 @@
+"""Who acts on a policy: a policy network, its critic, and the normaliser that turns observations into network units.
+
+How it was trained is not known here; the card only records it.
+"""
+
+import math
+
+import torch
+from torch import Tensor, nn
+from torch.distributions import Categorical
+
+from radial.agents.networks import ACTIVATIONS, mlp
+from radial.agents.normalizer import TINY, Normalizer
+from radial.core.agent import Agent, Card
+from radial.core.data import BadInput, Continuous, Discrete
+
+
+class SoftmaxPolicy(Agent):
+    """How an agent acts whose scores are the logits of a softmax."""
+
+    actions: Discrete
+    log_std = None
+
+    def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
+        """The likeliest action (B,) int64, or with `rng` a sample."""
+        return self.scores(x).argmax(-1) if rng is None else self.sample(x, self.noise(rng, x.shape[0]))
+
+    def noise(self, rng: torch.Generator, *shape: int) -> Tensor:
+        """What `sample` needs to be random: numbers of Gumbel's distribution (*shape, A)."""
+        uniform = torch.rand((*shape, self.actions.n), generator=rng, device=rng.device)
+        return -(-uniform.clamp(min=1e-20).log()).log()
+
+    def sample(self, x: Tensor, noise: Tensor) -> Tensor:
+        """The largest logit + noise, (B,): a sample of the softmax."""
+        return (self.scores(x) + noise).argmax(-1)
+
+    def log_prob(self, x: Tensor, action: Tensor) -> Tensor:
+        """Log probability of actions (B,) int64, (B,)."""
+        return Categorical(logits=self.scores(x)).log_prob(action)
+
+
+class _Normalized(nn.Module, Agent):
+    """What the agents of PPO share: a policy and a critic of one shape, a normaliser in `prepare`, and a card.
+
+    activation     a key of ACTIVATIONS
+    clips_actions  actions are cut to the env's box before they are taken
+    """
+
+    network: nn.Module
+    critic: nn.Module
+    observation_shape: tuple[int, ...]
+
+    def __init__(
+        self, observation_shape: tuple[int, ...], hidden: tuple[int, ...], outputs: int, activation: str
+    ) -> None:
+        super().__init__()
+        if activation not in ACTIVATIONS:
+            raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {activation!r}")
+        if len(observation_shape) != 1:
+            raise BadInput(f"observation_shape must be (features,) for an MLP agent, got {observation_shape}")
+        self.observation_shape, self.hidden = tuple(observation_shape), tuple(hidden)
+        self.activation = activation
+        self.network = mlp([observation_shape[0], *hidden, outputs], ACTIVATIONS[activation])
+        self.critic = mlp([observation_shape[0], *hidden, 1], ACTIVATIONS[activation])
+        self.normalizer = Normalizer(self.observation_shape)
+        self.card = Card(env=None)
+
+    def initialize(self, rng: torch.Generator) -> None:
+        """Orthogonal weights, gain √2 inside, 0.01 for the policy's output and 1 for the critic's; zero biases."""
+        for net, gain in ((self.network, 0.01), (self.critic, 1.0)):
+            layers = [layer for layer in net.modules() if isinstance(layer, nn.Linear)]
+            for layer in layers:
+                nn.init.orthogonal_(layer.weight, gain if layer is layers[-1] else math.sqrt(2), generator=rng)
+                nn.init.zeros_(layer.bias)
+
+    def prepare(self, obs: Tensor) -> Tensor:
+        """Raw observations (B, *obs) → normalised ones, float32; the one door for units."""
+        if obs.shape[1:] != self.observation_shape:
+            raise BadInput(f"obs must have shape (B, {self.observation_shape[0]}), got {tuple(obs.shape)}")
+        return self.normalizer(obs)
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Logits or action means, (B, A)."""
+        return self.network(x)
+
+    @property
+    def has_value(self) -> bool:
+        """There is always a critic."""
+        return True
+
+    def units(self) -> Tensor:
+        """The standard deviation of each feature."""
+        return self.normalizer.moments.std + TINY
+
+    @property
+    def normalized(self) -> bool:
+        """Unless the normaliser has seen nothing, when it is the identity."""
+        return float(self.normalizer.moments.count) >= 2
+
+    def value(self, x: Tensor) -> Tensor:
+        """The critic's estimate of the (scaled) return, (B,)."""
+        return self.critic(x).squeeze(-1)
+
+
+class GaussianAgent(_Normalized):
+    """A normal distribution around an MLP's mean, with a standard deviation that does not depend on the state."""
+
+    actions: Continuous
+    log_std: nn.Parameter
+
+    def __init__(
+        self, observation_shape: tuple[int, ...], size: int, hidden: tuple[int, ...] = (64, 64),
+        activation: str = "tanh",
+    ) -> None:  # fmt: skip
+        super().__init__(observation_shape, hidden, size, activation)
+        self.actions = Continuous(size)
+        self.log_std = nn.Parameter(torch.zeros(size))
+
+    def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
+        """The mean action (B, D), or with `rng` a sample. Never cut here: the env does, or the simulator."""
+        return self.scores(x) if rng is None else self.sample(x, self.noise(rng, x.shape[0]))
+
+    def noise(self, rng: torch.Generator, *shape: int) -> Tensor:
+        """What `sample` needs to be random: standard normal numbers (*shape, D)."""
+        return torch.randn((*shape, self.actions.size), generator=rng, device=rng.device)
+
+    def sample(self, x: Tensor, noise: Tensor) -> Tensor:
+        """Mean + σ·noise, (B, D)."""
+        return self.scores(x) + self.log_std.exp() * noise
+
+    def log_prob(self, x: Tensor, action: Tensor) -> Tensor:
+        """Log density of actions (B, D), summed over their dimensions, (B,)."""
+        z = (action - self.scores(x)) / self.log_std.exp()
+        return (-0.5 * z**2 - self.log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
+
+
+class CategoricalAgent(SoftmaxPolicy, _Normalized):
+    """A softmax over an MLP's logits."""
+
+    def __init__(
+        self, observation_shape: tuple[int, ...], n: int, hidden: tuple[int, ...] = (64, 64), activation: str = "tanh"
+    ) -> None:
+        super().__init__(observation_shape, hidden, n, activation)
+        self.actions = Discrete(n)
+
+
+def agent_for(
+    observation_shape: tuple[int, ...],
+    actions: Discrete | Continuous,
+    hidden: tuple[int, ...] = (64, 64),
+    activation: str = "tanh",
+) -> GaussianAgent | CategoricalAgent:
+    """The agent that fits an environment's spaces."""
+    if isinstance(actions, Continuous):
+        return GaussianAgent(observation_shape, actions.size, hidden, activation)
+    return CategoricalAgent(observation_shape, actions.n, hidden, activation)

@@ -1,0 +1,113 @@
+"""Who acts and who attacks: the complete `Agent`, its card, and the `Attack` protocol.
+
+Everything any room asks an agent for is here, typed; networks, and how they are trained, saved and imported, are not.
+"""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from radial.core.ball import Ball
+from radial.core.data import Continuous, Discrete, EnvSpec
+
+
+@dataclass(frozen=True)
+class Card:
+    """The record kept beside an agent's weights: where it acts, and how it came to be."""
+
+    env: EnvSpec | None
+    recipe: Mapping[str, Any] = field(default_factory=dict)  # the config it was trained with, as JSON
+    seed: int | None = None
+    steps: int = 0  # env steps it was trained for
+    commit: str | None = None  # of radial
+    source: str | None = None  # where it was imported from
+    results: Mapping[str, Any] = field(default_factory=dict)
+
+
+def described(card: Card) -> str:
+    """Where an agent comes from, in a line."""
+    return card.source or f"{card.recipe.get('name') or 'an agent'} on {card.env}, seed {card.seed}, {card.steps} steps"
+
+
+class Agent(ABC):
+    """A policy with its network and its door for units: everything behind `prepare`, ε included, is in network units.
+
+    network            what acts; its outputs need not be the scores alone
+    actions            the action space
+    observation_shape  of one observation; None: not known
+    valid_range        the values an observation can take at all, in network units; None: any
+    clips_actions      actions were clipped to the env's box in training, so they are when it plays
+    log_std            (D,) of a Gaussian policy; None: a policy over discrete actions, or not known
+    card               where it acts, and how it came to be
+    """
+
+    network: nn.Module
+    actions: Discrete | Continuous
+    observation_shape: tuple[int, ...] | None
+    valid_range: tuple[float, float] | None = None
+    clips_actions: bool = False
+    log_std: Tensor | None
+    card: Card
+
+    @abstractmethod
+    def prepare(self, obs: Tensor) -> Tensor:
+        """Observations of the env (B, *obs) → what the network takes, float32: the one door for units."""
+
+    @abstractmethod
+    def scores(self, x: Tensor) -> Tensor:
+        """Q-values, logits or action means, (B, A)."""
+
+    @abstractmethod
+    def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
+        """Actions for the env, (B,) int64 or (B, D): the greedy or mean action, or with `rng` a sample."""
+
+    @property
+    def choice(self) -> nn.Module:
+        """The network that decides, (B, *obs) → (B, A): its largest output is the action, or it is the mean action.
+
+        It orders the actions as `scores` does and is what is bounded, attacked and certified.
+        """
+        return self.network
+
+    @property
+    def has_value(self) -> bool:
+        """Whether there is a value function to ask."""
+        return False
+
+    def value(self, x: Tensor) -> Tensor:
+        """The value function, (B, *obs) → (B,); only where `has_value`."""
+        raise NotImplementedError(f"{type(self).__name__} has no value function")
+
+    def units(self) -> Tensor | None:
+        """Env units per network unit, () or (*obs); None: `prepare` is not known well enough to say."""
+        return torch.ones(())
+
+    @property
+    def normalized(self) -> bool:
+        """Whether one network unit is a standard deviation of the observations."""
+        return False
+
+    @property
+    def name(self) -> str:
+        """Where it was imported from, or its type."""
+        return self.card.source or type(self).__name__
+
+    def ball(self, x: Tensor, radius: float, p: float = math.inf) -> Ball:
+        """The threat model at x (B, *obs): every observation that may be shown instead, cut to the valid range."""
+        low, high = self.valid_range or (None, None)
+        return Ball(x, radius, p, low, high)
+
+
+class Attack(Protocol):
+    """Moves prepared observations inside a ball. The caller projects the answer onto the ball again."""
+
+    def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
+        """The observations shown to the agent, (B, *obs); rows are independent."""
+
+    def reset(self, done: Tensor) -> None:
+        """Forget everything about the rows (B,) whose episode ended."""

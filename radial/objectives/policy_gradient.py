@@ -1,0 +1,203 @@
+"""What A3C minimises: policy gradient, entropy and value, and RADIAL's two approaches, one also as released.
+
+An objective is a frozen dataclass. `coefficients(step)` reads its schedules, as floats; calling it with an agent and
+the tensors of whole rollouts gives the loss, with no control flow that depends on a value, so that an update compiles.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from radial.core import checks
+from radial.core.ball import Ball
+from radial.core.data import Bounds, Loss
+from radial.core.schedules import Constant, Schedule, settle
+from radial.losses.policy import Categorical
+from radial.losses.policy_steps import (
+    policy_gradient,
+    policy_overlap,
+    quarter_squared_error,
+    released_policy_overlap,
+    worst_case_policy_gradient,
+)
+from radial.objectives.bounding import ATARI, Coefficients, Mix, cheapest, check, enclose, weighted
+
+
+class ActorCritic(Protocol):
+    """What an objective needs of an agent."""
+
+    @property
+    def choice(self) -> nn.Module:
+        """(B, *obs) → logits (B, A): what is bounded."""
+
+    def joint(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The value (B,) and the logits (B, A)."""
+
+
+class Batch(NamedTuple):
+    """The steps of a worker's rollouts, in any order: R = T·N rows, all of them bounded at once."""
+
+    x: Tensor  # (R, *obs), network units
+    action: Tensor  # (R,) int64
+    advantage: Tensor  # (R,)  generalised advantage estimates, without gradient
+    target: Tensor  # (R,)  what V should have been: k-step returns, without gradient
+    weight: Tensor  # (R,)  of each row in the sum: 1 is the authors' sum over a rollout, 0 leaves a row out
+
+
+class Objective(Protocol):
+    """Something to minimise."""
+
+    @property
+    def draws(self) -> int:
+        """How many arrays of standard normal noise per observation it needs."""
+
+    def coefficients(self, step: int) -> dict[str, float]:
+        """Its schedules at an env step."""
+
+    def at(self, step: int) -> "Objective":
+        """The cheapest objective with the same loss at this step: without the parts whose weight is 0 there."""
+
+    def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, entropy: float) -> Loss:
+        """The loss of rollouts, with the coefficients as tensors () and the weight of the policy's entropy."""
+
+
+class _Nominal(NamedTuple):
+    """One pass of the network over the true observations, and its losses, per row."""
+
+    logits: Tensor  # (R, A)
+    policy: Tensor  # (R,)  −A·log π(a)
+    entropy: Tensor  # (R,)
+    value: Tensor  # (R,)  ¼·(R − V)²
+
+    def loss(self, policy: Tensor, batch: Batch, entropy: float, **robust: Tensor) -> Loss:
+        """Σ weight·(policy − entropy·H + value loss); `policy` (R,) is the loss of the policy, robust or not.
+
+        The parts are means over the rows, under the same weights.
+        """
+        rows = policy - entropy * self.entropy + self.value
+        own = {"policy_loss": self.policy, "value_loss": self.value, "entropy": self.entropy}
+        named = {f"losses/{name}": part for name, part in own.items()}
+        named |= {f"robust/{name}": part for name, part in robust.items()}
+        total = batch.weight.sum().clamp(min=torch.finfo(batch.weight.dtype).tiny)  # no rows, no loss
+        parts = {name: ((batch.weight * part).sum() / total).detach() for name, part in named.items()}
+        return Loss((batch.weight * rows).sum(), parts)
+
+
+def _nominal(agent: ActorCritic, batch: Batch) -> _Nominal:
+    value, logits = agent.joint(batch.x)
+    policy = policy_gradient(logits, batch.action, batch.advantage)
+    return _Nominal(logits, policy, Categorical().entropy(logits), quarter_squared_error(value, batch.target))
+
+
+@dataclass(frozen=True)
+class Plain:
+    """The loss of A3C (Mnih et al. 2016), in the scaling of the RADIAL code."""
+
+    draws = 0
+
+    def coefficients(self, step: int) -> dict[str, float]:
+        """None."""
+        return {}
+
+    def at(self, step: int) -> Objective:
+        """Itself."""
+        return self
+
+    def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, entropy: float) -> Loss:
+        """Σ weight·(−A·log π(a) − entropy·H + ¼·(R − V)²)."""
+        base = _nominal(agent, batch)
+        return base.loss(base.policy, batch, entropy)
+
+
+@dataclass(frozen=True)
+class _Radial(ABC):
+    """κ·L + (1 − κ)·L_adversarial for the policy: what all forms share. Entropy and value are nominal and unscaled.
+
+    Bounds are those of the logits alone. The ball is not cut to the valid range, as in the authors' code.
+    """
+
+    radius: Schedule = ATARI
+    kappa: Schedule = Constant(0.9)
+    bound: str | Mix = "ibp"
+    draws = 0
+
+    def __post_init__(self) -> None:
+        settle(self, "radius", "kappa")
+        check(self.bound)
+
+    @abstractmethod
+    def adversarial(self, bounds: Bounds, logits: Tensor, batch: Batch) -> Tensor:
+        """The adversarial term of each row, (R,), from bounds on the logits (R, A)."""
+
+    def coefficients(self, step: int) -> dict[str, float]:
+        """ε, and κ, which is 1 while ε is 0."""
+        return weighted(self.radius, self.bound, self.kappa, step)
+
+    def at(self, step: int) -> Objective:
+        """Plain A3C while ε is 0."""
+        return replace(self, bound=cheapest(self.bound, step)) if self.radius(step) > 0 else Plain()
+
+    def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, entropy: float) -> Loss:
+        """Σ weight·(κ·(−A·log π(a)) + (1 − κ)·adversarial term − entropy·H + ¼·(R − V)²)."""
+        base = _nominal(agent, batch)
+        bounds = enclose(agent.choice, Ball.unchecked(batch.x, at["radius"]), self.bound, at)
+        adversarial = self.adversarial(bounds, base.logits, batch)
+        policy = torch.lerp(adversarial, base.policy, at["kappa"])
+        return base.loss(policy, batch, entropy, adversarial_loss=adversarial, bound_width=bounds.width.mean(1))
+
+
+@dataclass(frozen=True)
+class RadialWorstCase(_Radial):
+    """Approach 1: the largest policy-gradient loss that a perturbed observation can bring about."""
+
+    def adversarial(self, bounds: Bounds, logits: Tensor, batch: Batch) -> Tensor:
+        """−A·log π(a) at the worse end of the bounds."""
+        return worst_case_policy_gradient(bounds, batch.action, batch.advantage)
+
+
+@dataclass(frozen=True)
+class RadialOverlap(_Radial):
+    """Approach 2, the paper's choice: the bounds of less likely actions must stay below those of the action taken.
+
+    margin  a gap of margin·(z(a) − z(y)) is asked for; 0 asks for none, 1 for all there is
+    """
+
+    margin: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.share(self, "margin")
+
+    def adversarial(self, bounds: Bounds, logits: Tensor, batch: Batch) -> Tensor:
+        """The weighted overlap of the bounds."""
+        return policy_overlap(bounds, logits, batch.action, self.margin)
+
+
+@dataclass(frozen=True)
+class RadialOverlapReleased(_Radial):
+    """Approach 2 as the authors released it, whose gap is margin·(z(a) − π(y)): a logit less a probability.
+
+    The published A3C agents were trained with it. It asks for a gap even where ε is 0, and what it asks for depends on
+    a constant that could be added to all logits.
+    """
+
+    margin: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.share(self, "margin")
+
+    def adversarial(self, bounds: Bounds, logits: Tensor, batch: Batch) -> Tensor:
+        """The weighted overlap of the bounds, with the gap of the code."""
+        return released_policy_overlap(bounds, logits, batch.action, self.margin)
+
+
+OBJECTIVES = {
+    "plain": Plain,
+    "radial-worst-case": RadialWorstCase,
+    "radial-overlap": RadialOverlap,
+    "radial-overlap-released": RadialOverlapReleased,
+}

@@ -1,0 +1,83 @@
+"""The numbers of an audit in words and cells, for terminals and for the page. Reads plain data, computes nothing."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from radial.core.text import round_down, spell_radius
+
+EMPTY = "–"
+KINDS = {
+    "certified": "proven",
+    "estimate": "estimate",
+    "heuristic": "heuristic",
+    "none": "",
+}
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """A number, or – where there is none."""
+    return EMPTY if value is None else f"{value:.{digits}f}"
+
+
+def spread(facts: Mapping[str, Any] | None, digits: int = 1) -> str:
+    """Mean ± standard error."""
+    return EMPTY if facts is None else f"{facts['mean']:.{digits}f} ± {facts['sem']:.{digits}f}"
+
+
+def rows_of(facts: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """The table of an audit: one row per radius, the worst attack and both sides of the bracket.
+
+    The gap lies between means over the starts of the lower side, which may be fewer than the episodes.
+    """
+    discrete = facts["discrete"]
+    headings = ["ε", "worst attack", "return under it", "IQM, 95 %", "lower side", "gap", "kind"]
+    headings += ["certified actions", "GWC"] if discrete else ["action box"]
+    rows = [["0", "none", spread(facts["nominal"]), interval(facts["nominal"]), *[""] * (len(headings) - 4)]]
+    for level in facts["levels"]:
+        worst = next((one for one in level["attacks"] if one["attack"] == level["worst"]), None)
+        side = level["bracket"] or {"lower": None, "gap": None, "kind": "none", "starts": 0}
+        row = [spell_radius(level["radius"]), level["worst"] or EMPTY, spread(worst), interval(worst)]
+        lower = EMPTY if side["lower"] is None else round_down(side["lower"])
+        row += [lower, number(side["gap"]), kind_of(side)]
+        if discrete:
+            row += [spread(level["acr"], 3), spread(level["gwc"])]
+        else:
+            row += [width(level["box"])]
+        rows.append(row)
+    return headings, rows
+
+
+def kind_of(*sides: Mapping[str, Any]) -> str:
+    """What lower sides are, and of how many first states they are means: "proven, 2 or 3 starts"."""
+    said = []
+    for kind in dict.fromkeys(side["kind"] for side in sides if KINDS.get(side["kind"])):
+        starts = sorted({int(side["starts"]) for side in sides if side["kind"] == kind})
+        counts = " or ".join(str(n) for n in starts)
+        said.append(f"{KINDS[kind]}, {counts} {'start' if starts == [1] else 'starts'}")
+    return "; ".join(said)
+
+
+def interval(facts: Mapping[str, Any] | None) -> str:
+    """The interquartile mean and its interval."""
+    if facts is None:
+        return EMPTY
+    low, high = facts["iqm_ci95"]
+    return f"{facts['iqm']:.1f} ({low:.1f} … {high:.1f})"
+
+
+def width(box: Mapping[str, Any] | None) -> str:
+    """How wide the certified action box is."""
+    if box is None:
+        return EMPTY
+    return f"{100 * box['width']:.0f} % of the range" if box["relative"] else f"{box['width']:.3g}"
+
+
+def every_attack(facts: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """All attacks at all radii: mean ± standard error, and what it costs against the same starts undisturbed."""
+    names = list(dict.fromkeys(one["attack"] for level in facts["levels"] for one in level["attacks"]))
+    headings = ["attack", *(f"ε = {spell_radius(level['radius'])}" for level in facts["levels"])]
+    rows = []
+    for name in names:
+        cells = [next((one for one in level["attacks"] if one["attack"] == name), None) for level in facts["levels"]]
+        rows.append([name, *(spread(cell) for cell in cells)])
+    return headings, rows

@@ -1,0 +1,318 @@
+"""A3C, plain and robust: play a rollout, move the shared model along its gradient, in one process or in many.
+
+What is minimised is an `Objective` (objectives/policy_gradient.py); docs/a3c.md lists how this differs from the
+authors' code.
+"""
+
+import os
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from radial.agents.actor_critic import ActorCritic
+from radial.agents.registry import AnyAgent, check_fit
+from radial.core import checks
+from radial.core.data import BadInput, Discrete, EnvSpec, VecEnv
+from radial.core.schedules import Constant, Linear
+from radial.envs.make import make_env
+from radial.objectives.policy_gradient import Objective, Plain
+from radial.runs.config import recorded
+from radial.runs.files import warn
+from radial.runs.run import Run, Stopped, derived_seed
+from radial.training.a3c_learner import A3CLearner, Model
+from radial.training.a3c_player import Player, Report, Rhythm
+from radial.training.a3c_workers import Board, Crew
+from radial.training.adam import Flat
+from radial.training.ramp import Guide, time_at
+from radial.training.replay import free_memory
+from radial.training.scores import Scores
+
+WORKER_BYTES = 350_000_000  # of memory that a worker has for itself: measured with Atari's network, 360 MB
+MakeEnv = Callable[..., VecEnv]
+
+
+@dataclass(frozen=True)
+class A3CConfig:
+    """Everything that defines a training, except the seed. Defaults are those of the authors' Atari runs."""
+
+    env: EnvSpec
+    objective: Objective = field(default_factory=Plain)
+    total_steps: int = 20_000_000  # env steps, of all workers
+    workers: int = 16  # processes; 1: in this one, and then a run can be repeated bit for bit
+    num_envs: int = 1  # of each worker
+    rollout: int = 20  # steps of each env per update
+    episodic_life: bool = False  # of Atari: a lost life ends an episode of the training; whole games are evaluated
+    rate: float = 1e-4
+    anneal: bool = False  # the rate falls linearly to 0
+    adam_eps: float = 1e-3
+    max_grad_norm: float | None = None  # None: do not clip
+    discount: float = 0.99
+    lam: float = 1.0  # of the advantages; values learn from k-step returns
+    entropy: float = 0.01  # weight of the entropy bonus
+    hidden: tuple[int, ...] | None = None  # sizes of layers; None: two of 64 for vectors, the paper's for frames
+    compile: bool = True  # the gradient to native code; False: slower, starts at once
+    log_every: int = 10_000  # env steps
+    checkpoint_every: int = 200_000  # env steps; with one worker environments restart there, as in the other loops
+    patience: float = 120.0  # seconds without an update before a worker process counts as hung
+
+    def __post_init__(self) -> None:
+        checks.whole(self, "total_steps", "workers", "num_envs", "rollout", "log_every", "checkpoint_every")
+        checks.positive(self, "rate", "adam_eps", "max_grad_norm", "patience")
+        checks.share(self, "discount", "lam")
+        checks.not_negative(self, "entropy")
+        checks.sizes(self, "hidden")
+        checks.kind(self, "env", EnvSpec)
+
+    @property
+    def training_env(self) -> EnvSpec:
+        """Where rollouts are played; `env` is where the agent is judged."""
+        options = {**self.env.options, "episodic_life": True} if self.episodic_life else self.env.options
+        return replace(self.env, options=options)
+
+    @property
+    def resumes(self) -> str:
+        """How a resumed run relates to one that was left alone: "exact" or "statistical"."""
+        return "exact" if self.workers == 1 else "statistical"
+
+    @property
+    def rhythm(self) -> Rhythm:
+        """How rollouts become updates."""
+        rate = Linear(0.0, 0, self.total_steps, start=self.rate) if self.anneal else Constant(self.rate)
+        return Rhythm(self.rollout, self.discount, self.lam, rate, self.adam_eps)
+
+
+def train(
+    config: A3CConfig,
+    seed: int,
+    *,
+    out: Path | None = None,
+    resume: bool = False,
+    init: ActorCritic | None = None,
+    guide: Guide | None = None,
+    device: str | torch.device = "cpu",
+    threads: int | None = None,
+    quiet: bool = False,
+) -> ActorCritic:
+    """Train an agent. With `out`, everything is logged and saved there and a stopped run can be resumed.
+
+    With one worker the resumed run is the same run, bit for bit; with more it is a run of the same kind.
+
+    init     an agent to start from; the paper trains a standard agent first, then a robust one from it
+    guide    who says where the objective's schedules stand, with one worker; None: they follow the env steps
+    threads  of the simulator, with one worker; torch's own are left alone. No result depends on it
+    """
+    if guide is not None and config.workers > 1:
+        raise BadInput(f"workers must be 1 where the ramp is watched, got {config.workers}")
+    settings = recorded(config, seed, init, guide)
+    with Run.open(out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet) as run:
+        training = set_up(config, seed, torch.device(device), init)
+        training.guide = guide
+        if run.restored is not None:
+            training.restore(*run.restored)
+        if config.workers == 1:
+            _synchronous(run, training, threads)
+        elif training.step < config.total_steps:
+            _asynchronous(run, training)
+    return training.finished()
+
+
+def _synchronous(run: Run, training: "Training", threads: int | None) -> None:
+    """One player in this process. Environments restart at checkpoints, in interrupted and uninterrupted runs alike."""
+    config, seed = training.config, training.seed
+    player = make_player(config, training.agent, training.model, training.rng)
+    while training.step < config.total_steps:
+        if player.env is None:
+            at = derived_seed(seed, "envs", training.step)
+            env = make_env(config.training_env, config.num_envs, at, threads=threads)
+            run.check_engine(env.engine)
+            player.enter(env)
+
+        # ---------------------------------------------------------------------------------------- act and learn
+        before = training.step
+        training.step += player.update(before, partial(time_at, training.guide))
+
+        # -------------------------------------------------------------------------------------------- log, save
+        save = training.step >= config.total_steps or run.signal is not None
+        save = save or _passed(config.checkpoint_every, before, training.step)
+        if save or _passed(config.log_every, before, training.step):
+            training.hear(player.report())
+            time_now, more = time_at(training.guide, training.step), {}
+            if training.guide is not None:
+                more = training.guide.look(training.step, training.agent, player.seen, training.scores.returns)
+            training.log(run, time_now, **more)
+        if save:
+            training.save(run)
+            player.leave()
+        if run.signal is not None and training.step < config.total_steps:
+            raise Stopped(run.signal)
+
+
+def _asynchronous(run: Run, training: "Training") -> None:
+    """Many players, each in a process of its own; this one counts, logs, saves, and looks after them."""
+    config = training.config
+    warn_if_crowded(config.workers)
+    run.check_engine(training.engine)
+    run.exact = False  # who comes first is chance, so the same seed need not lead here again
+    training.model.share()
+    board = Board.fresh(config.workers, training.step, config.total_steps)
+    build = partial(player_in_worker, config, training.seed, training.step, training.model, make_env)
+    with Crew(build, board, config.patience) as crew:
+        over, saved = False, training.step
+        while not over:
+            training.hear(*crew.look())
+            over = board.over or run.signal is not None
+            if over:
+                training.hear(*crew.stop())
+            before, training.step = training.step, board.step
+            if training.step == saved:  # still starting, and if it is over, there is nothing to add
+                continue
+            save = over or _passed(config.checkpoint_every, before, training.step)
+            if save or _passed(config.log_every, before, training.step):
+                training.log(run, training.step, **{"charts/restarts": training.restarts + crew.restarts})
+            if save:
+                training.save(run, restarts=training.restarts + crew.restarts)
+                saved = training.step
+        if run.signal is not None and training.step < config.total_steps:
+            raise Stopped(run.signal)
+
+
+# ---------------------------------------------------------------------------------------------- what is trained
+
+
+class Training:
+    """What both loops have in common: the model, where it stands, and what was heard of it since the last line."""
+
+    def __init__(
+        self, config: A3CConfig, seed: int, agent: ActorCritic, rng: torch.Generator, engine: Mapping[str, str]
+    ) -> None:
+        self.config, self.seed, self.agent, self.rng, self.engine = config, seed, agent, rng, engine
+        self.model = Model.of(agent)
+        self.scores, self.step, self.restarts = Scores(0), 0, 0
+        self.guide: Guide | None = None
+        self._heard: list[Mapping[str, float]] = []
+        self._began, self._logged = time.perf_counter(), 0
+
+    def hear(self, *reports: Report) -> None:
+        """Take in what players report."""
+        for report in reports:
+            self.scores.extend(report.returns, report.lengths)
+            self._heard.append(report.metrics)
+
+    def log(self, run: Run, time_now: int, **more: float) -> None:
+        """One line of metrics, under CleanRL's names. time_now: where the schedules stand."""
+        names = dict.fromkeys(name for metrics in self._heard for name in metrics)
+        told = {name: [metrics[name] for metrics in self._heard if name in metrics] for name in names}
+        metrics = {name: sum(values) / len(values) for name, values in told.items()} | self.scores.metrics()
+        metrics |= {f"robust/{name}": value for name, value in self.config.objective.coefficients(time_now).items()}
+        speed = (self.step - self._logged) / (time.perf_counter() - self._began)
+        metrics |= {"charts/SPS": speed, "charts/updates": float(self.model.moments.steps)} | more
+        self._heard, self._began, self._logged = [], time.perf_counter(), self.step
+        run.log(self.step, metrics)
+        names_shown = {
+            "return": "charts/episodic_return", "entropy": "losses/entropy", "ε": "robust/radius", "κ": "robust/kappa",
+            "width": "robust/bound_width", "restarts": "charts/restarts", "certified": "robust/certified",
+            "pace": "robust/pace",
+        }  # fmt: skip
+        run.progress(self.step, **{short: metrics[name] for short, name in names_shown.items() if name in metrics})
+
+    def save(self, run: Run, restarts: int = 0) -> None:
+        """A checkpoint with everything a resumed run needs."""
+        state: dict[str, Any] = {"step": self.step, "returns": self.scores.returns, "lengths": self.scores.lengths}
+        state |= {"engine": dict(self.engine), "restarts": restarts}
+        state["resume"] = self.config.resumes
+        state |= {} if self.guide is None else {"guide": self.guide.ramp.state()}
+        run.save(self.step, self.model.state() | {"rng": self.rng.get_state()}, state, score=self.scores.mean())
+
+    def restore(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
+        """Everything as it was."""
+        self.model.restore(tensors)
+        self.rng.set_state(tensors["rng"])
+        self.scores.extend(state["returns"], state["lengths"])
+        self.step, self.restarts = int(state["step"]), int(state["restarts"])
+        self._logged = self.step
+        if self.guide is not None:
+            self.guide.ramp.restore(state["guide"])
+
+    def finished(self) -> ActorCritic:
+        """The agent, with what was learned."""
+        Flat(self.agent.named_parameters()).write(self.model.parameters, self.agent)
+        return self.agent
+
+
+def set_up(config: A3CConfig, seed: int, device: torch.device, init: ActorCritic | None = None) -> Training:
+    """Everything that is trained, before the first step."""
+    check_device(config, device)
+    probe = make_env(config.training_env, 1, seed)
+    try:
+        shape, actions = check_env(config, probe, init)
+    finally:
+        probe.close()
+    agent = ActorCritic(shape, actions.n, config.hidden)
+    agent.initialize(torch.Generator().manual_seed(derived_seed(seed, "weights")))
+    if init is not None:
+        agent.load_state_dict(init.state_dict())
+    rng = torch.Generator(device).manual_seed(derived_seed(seed, "actions"))
+    return Training(config, seed, agent.to(device), rng, probe.engine)
+
+
+def check_device(config: A3CConfig, device: torch.device) -> None:
+    """Refuse a device whose memory processes cannot share."""
+    if config.workers > 1 and device.type != "cpu":
+        raise BadInput(
+            f"device must be cpu for {config.workers} workers, which share memory; use workers 1 on {device}"
+        )
+
+
+def check_env(config: A3CConfig, env: VecEnv, init: AnyAgent | None = None) -> tuple[tuple[int, ...], Discrete]:
+    """Refuse an env that cannot be learned here, or not from `init`; what its observations and actions are."""
+    shape, actions = env.observation_shape, env.actions
+    if not isinstance(actions, Discrete):
+        raise BadInput(f"A3C needs an env with discrete actions; those of {config.env.id} are continuous: use PPO")
+    with torch.device("meta"):
+        agent = ActorCritic(shape, actions.n, config.hidden)
+    if init is not None:
+        check_fit(init, agent)
+    return shape, actions
+
+
+def warn_if_crowded(workers: int) -> None:
+    """Say so where there are more workers than cores, or than memory; they may still be wanted."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if workers > cores:
+        warn(f"{workers} workers take turns on {cores} cores: more than {cores} do not make the training faster")
+    free, needed = free_memory(), workers * WORKER_BYTES
+    if free is not None and needed > free:
+        least = f"{needed / 1e9:.1f} GB of memory, and {free / 1e9:.1f} GB are free"
+        warn(f"{workers} workers need about {least}: use at most {max(1, free // WORKER_BYTES)}")
+
+
+def make_player(config: A3CConfig, agent: ActorCritic, model: Model, rng: torch.Generator) -> Player:
+    """Someone who plays for this model, not in any environment yet."""
+    learner = A3CLearner(
+        agent, config.objective, entropy=config.entropy, max_grad_norm=config.max_grad_norm, compile=config.compile
+    )
+    return Player(learner, model, config.rhythm, config.num_envs, rng)
+
+
+def player_in_worker(
+    config: A3CConfig, seed: int, begun: int, model: Model, make: MakeEnv, worker: int, life: int
+) -> Player:
+    """The player of a worker process, at play; its seeds are those of the worker, its start and where the run stood."""
+    purpose = (worker, life, begun)
+    env = make(config.training_env, config.num_envs, derived_seed(seed, "envs", *purpose), threads=1)
+    assert isinstance(env.actions, Discrete)
+    agent = ActorCritic(env.observation_shape, env.actions.n, config.hidden)
+    rng = torch.Generator().manual_seed(derived_seed(seed, "actions", *purpose))
+    player = make_player(config, agent, model, rng)
+    player.enter(env)
+    return player
+
+
+def _passed(every: int, before: int, now: int) -> bool:
+    """Whether a multiple of `every` lies in (before, now]."""
+    return now // every > before // every

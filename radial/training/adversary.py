@@ -1,0 +1,79 @@
+"""Adversarial training: who stands between the environments and a PPO agent while it plays its rollouts.
+
+The attacks themselves come from outside. One whose answer is a pure function of what it draws becomes native code, for
+between two steps of sixteen small environments ten gradients one operation at a time take longer than all the rest.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from radial.core.agent import Attack
+from radial.core.ball import Ball
+from radial.training.compiled import Lazy
+
+
+@runtime_checkable
+class Climbing(Protocol):
+    """An attack whose randomness can be drawn beforehand."""
+
+    def draws(self, agent: Any) -> int:
+        """How many arrays N(0, 1) in the shape of the observations it needs."""
+
+    def climb(self, agent: Any, ball: Ball, noise: Sequence[Tensor]) -> Tensor:
+        """What it shows in place of the ball's centre, (B, *obs)."""
+
+
+class _Climb(nn.Module):
+    """`attack.climb` as a forward, for `functional_call`."""
+
+    def __init__(self, agent: nn.Module, attack: Climbing) -> None:
+        super().__init__()
+        self.agent, self.attack = agent, attack
+
+    def forward(self, x: Tensor, radius: Tensor, *noise: Tensor) -> Tensor:
+        ball = Ball.unchecked(x, radius)
+        return ball.project(self.attack.climb(self.agent, ball, noise))
+
+
+class Adversary:
+    """Each row of a step is shown attacked with some probability (SA-PPO's baseline).
+
+    compile  an attack that can be; others run as they are
+    """
+
+    def __init__(self, attack: Attack, agent: nn.Module, probability: float, compile: bool) -> None:
+        self.attack, self.agent, self.probability = attack, agent, probability
+        self.radius = 0.0
+        self._names = [name for name, _ in agent.named_parameters()]
+        self._climb = _Climb(agent, attack) if isinstance(attack, Climbing) else None
+        self._run = Lazy(self._shown, compile)
+
+    def begin(self, radius: float) -> bool:
+        """Take the radius and the agent's weights as they are now; whether there is anything to do."""
+        self.radius = radius
+        self._weights = [self.agent.get_parameter(name).detach() for name in self._names]
+        return radius > 0
+
+    def __call__(self, x: Tensor, rng: torch.Generator) -> Tensor:
+        """What the agent is shown instead of x (N, *obs)."""
+        if self._climb is None:
+            ball = Ball(x, self.radius)
+            shown = ball.project(self.attack.perturb(self.agent, ball, rng))
+        else:
+            draws = self._climb.attack.draws(self.agent)
+            noise = [torch.randn(x.shape, generator=rng, dtype=x.dtype, device=x.device) for _ in range(draws)]
+            with torch.no_grad():
+                (shown,) = self._run(x, x.new_tensor(self.radius), *noise, *self._weights)
+        chosen = torch.rand(x.shape[0], generator=rng, device=x.device) < self.probability
+        return torch.where(chosen.unsqueeze(-1), shown, x)
+
+    def _shown(self, x: Tensor, radius: Tensor, *rest: Tensor) -> tuple[Tensor]:
+        assert self._climb is not None
+        noise, weights = rest[: -len(self._names)], rest[-len(self._names) :]
+        named = {f"agent.{name}": weight for name, weight in zip(self._names, weights, strict=True)}
+        shown: Tensor = functional_call(self._climb, named, (x, radius, *noise))
+        return (shown,)

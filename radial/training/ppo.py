@@ -1,0 +1,318 @@
+"""PPO, plain and robust: act, estimate advantages, and climb the objective, in one loop that reads downwards.
+
+What is climbed is an `Objective` (objectives/surrogate.py); docs/ppo.md lists how this differs from the SA-PPO code.
+"""
+
+import copy
+import math
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from radial.agents.impala_agent import ImpalaAgent
+from radial.agents.networks import ACTIVATIONS
+from radial.agents.normalizer import RewardScale
+from radial.agents.policies import GaussianAgent
+from radial.agents.registry import AnyAgent, check_fit
+from radial.core import checks
+from radial.core.agent import Attack
+from radial.core.data import BadInput, Continuous, EnvSpec, VecEnv
+from radial.core.schedules import Constant, Schedule, settle
+from radial.envs.clipped import as_trained
+from radial.envs.make import make_env
+from radial.losses.policy import gae
+from radial.objectives.surrogate import SA, Objective, Plain, RadialOverlap, RadialReleased
+from radial.runs.config import LATER, recorded
+from radial.runs.run import Run, Stopped, derived_seed
+from radial.training.adversary import Adversary
+from radial.training.learner import STANDARDIZE, Learner, Limits, Minibatch
+from radial.training.ramp import Guide, some, time_at
+from radial.training.rollouts import Rollout, check_finite, collect
+from radial.training.scores import Scores
+from radial.training.seeing import PPOAgent, actor_for, agent_to_train, judge, prepared, scores_of
+
+
+@dataclass(frozen=True)
+class PPOConfig:
+    """Everything that defines a training, except the seed. Defaults are those of the papers' MuJoCo runs."""
+
+    env: EnvSpec
+    objective: Objective = field(default_factory=Plain)
+    total_steps: int = 4_096_000  # env steps
+    num_envs: int = 16
+    rollout: int = 2_048  # env steps per update, summed over envs
+    epochs: int = 10
+    minibatch: int = 64
+    policy_rate: float = 3e-4  # of all, where policy and value are one network
+    value_rate: float = 2.5e-4
+    anneal: bool = True  # both rates fall linearly to 0
+    discount: float = 0.99
+    lam: float = 0.95
+    clip: float = 0.2
+    value_clip: float | None = None  # None: plain squared error
+    entropy: float = 0.0  # weight of the entropy bonus
+    max_grad_norm: float | None = None  # None: do not clip
+    initial_std: float = 1.0
+    min_std: float | None = None  # None: the standard deviation may shrink as PPO likes
+    max_std: float | Schedule | None = None  # None: it may grow without limit
+    hidden: tuple[int, ...] = (64, 64)  # of networks for vectors; that for frames is always the same
+    normalize_observations: bool = True  # vectors; frames are shares of 255
+    scale_rewards: bool = True
+    attack: str | None = None  # adversarial training: the attack under which rollouts are collected
+    attack_radius: Schedule = Constant(0.0)
+    attack_probability: float = 0.0  # of each step being attacked
+    compile: bool = True  # the training step to native code; False: slower, starts at once
+    checkpoint_every: int = 50  # updates; environments restart there, so that a resumed run is the same run
+    standardize: str = field(
+        default="minibatch", metadata=LATER
+    )  # advantages over each minibatch, or the whole "batch"
+    value_weight: float = field(default=1.0, metadata=LATER)  # matters where policy and value are one network
+    reward_discount: float | None = field(default=None, metadata=LATER)  # of the return that scales rewards; None: γ
+    chunk: int | None = field(default=None, metadata=LATER)  # rows whose gradient is taken at a time; None: all
+    value_first: int = field(default=0, metadata=LATER)  # env steps at the start in which the value alone learns
+    activation: str = field(default="tanh", metadata=LATER)  # of networks for vectors, a key of ACTIVATIONS
+    anchor: float = field(default=0.0, metadata=LATER)  # weight of KL(π_init ‖ π): how much to hold on to `init`
+
+    def __post_init__(self) -> None:
+        checks.whole(self, "total_steps", "num_envs", "rollout", "epochs", "minibatch", "checkpoint_every", "chunk")
+        checks.whole(self, "value_first", least=0)
+        checks.kind(self, "env", EnvSpec)
+        checks.positive(
+            self, "policy_rate", "value_rate", "initial_std", "clip", "value_clip", "max_grad_norm", "min_std",
+            "value_weight",
+        )  # fmt: skip
+        checks.share(self, "discount", "lam", "attack_probability", "reward_discount")
+        checks.not_negative(self, "entropy", "anchor")
+        settle(self, "attack_radius")
+        if callable(self.max_std):
+            least = min(self.max_std(0), self.max_std(self.total_steps))  # schedules are monotone
+        else:
+            checks.positive(self, "max_std")
+            least = self.max_std or math.inf
+        if not least > 0:
+            raise BadInput(f"max_std must stay > 0, got {self.max_std!r}")
+        if self.min_std is not None and self.min_std > least:
+            raise BadInput(f"min_std must be ≤ max_std, got {self.min_std} and {least}")
+        if self.rollout % self.num_envs:
+            raise BadInput(f"rollout must be a multiple of num_envs, got {self.rollout} and {self.num_envs}")
+        if not 2 <= self.minibatch <= self.rollout // 2:
+            raise BadInput(f"minibatch must lie in 2 … rollout/2 = {self.rollout // 2}, got {self.minibatch}")
+        checks.sizes(self, "hidden")
+        if self.activation not in ACTIVATIONS:
+            raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
+        if isinstance(self.objective, SA) and self.objective.anchored and not self.anchor:
+            raise BadInput("anchor must be > 0 for an objective that is anchored, got 0")
+        self._check_standardize()
+
+    def _check_standardize(self) -> None:
+        if self.standardize not in STANDARDIZE:
+            raise BadInput(f"standardize must be one of {', '.join(STANDARDIZE)}, got {self.standardize!r}")
+        if self.standardize == "batch" and isinstance(self.objective, RadialReleased):
+            raise BadInput("standardize must be minibatch for RadialReleased, which weighs raw against standardised")
+        if self.chunk is None:
+            return
+        if self.minibatch % self.chunk:
+            raise BadInput(f"chunk must divide minibatch, got {self.chunk} and {self.minibatch}")
+        if self.standardize == "minibatch":
+            raise BadInput("chunk must be none unless standardize is batch: a chunk is not its minibatch")
+
+    @property
+    def limits(self) -> Limits:
+        """What keeps an update small."""
+        max_std = self.max_std if self.max_std is None or callable(self.max_std) else Constant(self.max_std)
+        return Limits(
+            self.clip, self.value_clip, self.entropy, self.max_grad_norm, self.min_std, max_std, self.value_weight,
+            self.standardize, self.anchor,
+        )  # fmt: skip
+
+
+def train(
+    config: PPOConfig,
+    seed: int,
+    *,
+    out: Path | None = None,
+    resume: bool = False,
+    attack: Attack | None = None,
+    init: PPOAgent | None = None,
+    guide: Guide | None = None,
+    device: str | torch.device = "cpu",
+    threads: int | None = None,
+    quiet: bool = False,
+) -> PPOAgent:
+    """Train an agent. With `out`, everything is logged and saved there and a stopped run can be resumed.
+
+    threads  of the simulator; torch's own are left alone. No result depends on it
+    attack   the object behind config.attack
+    init     an agent to start from; its normaliser goes on learning from where it was, or with normalize_observations
+             False stays what it is
+    guide    who says where the schedules stand; None: they follow the env steps
+    """
+    if (attack is None) != (config.attack is None):
+        raise BadInput("attack must be given exactly when config.attack names one")
+    if config.anchor and init is None:
+        raise BadInput(f"anchor must be 0 without an init to hold on to, got {config.anchor}")
+    settings = recorded(config, seed, init, guide)
+    with Run.open(out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet) as run:
+        agent, learner, scale, rng = set_up(config, seed, torch.device(device), init)
+        anchor = copy.deepcopy(agent) if config.anchor else None
+        step, update = 0, 0
+        actor, scores = actor_for(agent, config.compile), Scores(config.num_envs)
+        adversary = None if attack is None else Adversary(attack, agent, config.attack_probability, config.compile)
+        if run.restored is not None:
+            step, update = _restore(run, agent, learner, scale, scores, rng, guide)
+        env: VecEnv | None = None
+        while step < config.total_steps:
+            if env is None:  # at the start and after each checkpoint, in interrupted and uninterrupted runs alike
+                made = make_env(config.env, config.num_envs, derived_seed(seed, "envs", step), threads=threads)
+                env = as_trained(agent, made)
+                run.check_engine(env.engine)
+                actor.begin()
+                x = actor.observe(env.reset().to(device))
+                actor.finish()
+                scale.returns.zero_()
+                scores.forget()
+
+            # ------------------------------------------------------------------------------------------------- act
+            began, before = time.perf_counter(), step
+            between = adversary if adversary is not None and adversary.begin(config.attack_radius(step)) else None
+            scaled = scale if config.scale_rewards else None
+            rollout, x = collect(env, x, actor, scaled, scores, config.rollout // config.num_envs, rng, between)
+            left = 1 - step / config.total_steps if config.anneal else 1.0  # of the learning rates
+            step += int(rollout.real.sum())
+            update += 1
+
+            # ----------------------------------------------------------------------------------------------- learn
+            check_finite(rollout, step)
+            data = estimate(rollout, agent, config.discount, config.lam, anchor)
+            del rollout  # its frames are in `data` once more
+            time_now = time_at(guide, step)
+            metrics = learner.learn(data, time_now, left, rng, value_only=step <= config.value_first)
+
+            # ------------------------------------------------------------------------------------------ log, save
+            scheduled = config.objective.coefficients(time_now)
+            if guide is not None:
+                metrics |= guide.look(step, agent, prepared(agent, some(data.x)), scores.returns)
+            metrics["charts/SPS"] = (step - before) / (time.perf_counter() - began)
+            metrics |= scores.metrics() | {f"robust/{name}": value for name, value in scheduled.items()}
+            run.log(step, metrics)
+            run.progress(step, **_shown(metrics))
+            if update % config.checkpoint_every == 0 or step >= config.total_steps or run.signal is not None:
+                tensors, state = _state(agent, learner, scale, scores, rng, step, update)
+                state |= {"engine": dict(env.engine)} | ({} if guide is None else {"guide": guide.ramp.state()})
+                run.save(step, tensors, state, score=scores.mean())
+                env.close()
+                env = None
+            if run.signal is not None and step < config.total_steps:
+                raise Stopped(run.signal)
+    if not isinstance(agent, ImpalaAgent):
+        agent.normalizer.freeze()
+    return agent
+
+
+@torch.no_grad()
+def estimate(
+    rollout: Rollout, agent: PPOAgent, discount: float, lam: float, anchor: PPOAgent | None = None
+) -> Minibatch:
+    """Advantages and value targets of the real rows, and what `anchor` would have done, flattened to (R, …)."""
+    value, old_log_prob = judge(agent, rollout)
+    advantage = gae(rollout.reward, value[:-1], value[1:], rollout.terminated, rollout.ended, discount, lam)
+    real = rollout.real
+    x = rollout.x[:-1][real]
+    return Minibatch(
+        x=x,
+        action=rollout.action[real],
+        old_log_prob=old_log_prob,
+        advantage=advantage[real],
+        target=(advantage + value[:-1])[real],
+        old_value=value[:-1][real],
+        anchor=value.new_empty(len(x), 0) if anchor is None else scores_of(anchor, x),
+    )
+
+
+def set_up(
+    config: PPOConfig, seed: int, device: torch.device, init: PPOAgent | None = None
+) -> tuple[PPOAgent, Learner, RewardScale, torch.Generator]:
+    """A fresh agent for the env, its learner, the reward scale, and the generator of everything random."""
+    probe = make_env(config.env, 1, seed)
+    try:
+        agent = check_env(config, probe, init)
+    finally:
+        probe.close()
+    agent.initialize(torch.Generator().manual_seed(derived_seed(seed, "weights")))
+    if isinstance(agent, GaussianAgent):
+        torch.nn.init.constant_(agent.log_std, math.log(config.initial_std))
+    if init is not None:
+        agent.load_state_dict(init.state_dict())
+        if not isinstance(agent, ImpalaAgent) and not isinstance(init, ImpalaAgent):
+            agent.normalizer.clip, agent.clips_actions = init.normalizer.clip, init.clips_actions
+    if not (config.normalize_observations or isinstance(agent, ImpalaAgent)):
+        agent.normalizer.freeze()  # as it was at the start; of nothing: the identity, cut to ±10
+    agent.to(device)
+    scale = RewardScale(config.num_envs, config.discount if config.reward_discount is None else config.reward_discount)
+    learner = Learner(
+        agent, config.objective, config.limits, minibatch=config.minibatch, chunk=config.chunk, epochs=config.epochs,
+        policy_rate=config.policy_rate, value_rate=config.value_rate, compile=config.compile,
+    )  # fmt: skip
+    rng = torch.Generator(device).manual_seed(derived_seed(seed, "actions"))
+    return agent, learner, scale, rng
+
+
+def check_env(config: PPOConfig, env: VecEnv, init: AnyAgent | None = None) -> PPOAgent:
+    """Refuse an env that cannot be learned with this config, or not from `init`; an agent that fits it, untrained."""
+    agent = agent_to_train(env.observation_shape, env.actions, config.hidden, config.activation)
+    if isinstance(config.objective, RadialOverlap) and isinstance(env.actions, Continuous):
+        raise BadInput(f"objective RadialOverlap needs discrete actions; those of {config.env.id} are continuous")
+    if isinstance(agent, ImpalaAgent) and config.attack is not None:
+        raise BadInput(f"attack must be none on frames such as those of {config.env.id}, got {config.attack!r}")
+    if init is not None:
+        check_fit(init, agent)
+    return agent
+
+
+def _state(
+    agent: PPOAgent,
+    learner: Learner,
+    scale: RewardScale,
+    scores: Scores,
+    rng: torch.Generator,
+    step: int,
+    update: int,
+) -> tuple[dict[str, Tensor], dict[str, object]]:
+    """Everything a resumed run needs; the environments are rebuilt (see the loop)."""
+    tensors = {f"agent.{name}": tensor for name, tensor in agent.state_dict().items()}
+    tensors |= {f"adam.{name}": tensor for name, tensor in learner.moments._asdict().items()}
+    tensors |= {f"scale.{name}": tensor for name, tensor in scale.state_dict().items()}
+    tensors["rng"] = rng.get_state()
+    return tensors, {"step": step, "update": update, "returns": scores.returns, "lengths": scores.lengths}
+
+
+def _restore(
+    run: Run, agent: PPOAgent, learner: Learner, scale: RewardScale, scores: Scores, rng: torch.Generator,
+    guide: Guide | None,
+) -> tuple[int, int]:  # fmt: skip
+    assert run.restored is not None
+    tensors, state = run.restored
+
+    def part(prefix: str) -> dict[str, Tensor]:
+        return {name[len(prefix) :]: tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+    agent.load_state_dict(part("agent."))
+    scale.load_state_dict(part("scale."))
+    learner.restore(part("adam."))
+    rng.set_state(tensors["rng"])
+    if guide is not None:
+        guide.ramp.restore(state["guide"])
+    scores.returns, scores.lengths = list(state["returns"]), list(state["lengths"])
+    return int(state["step"]), int(state["update"])
+
+
+def _shown(metrics: dict[str, float]) -> dict[str, float]:
+    names = {
+        "return": "charts/episodic_return", "ε": "robust/radius", "κ": "robust/kappa",
+        "width": "robust/bound_width", "std": "charts/std", "certified": "robust/certified", "reach": "robust/reach",
+        "pace": "robust/pace",
+    }  # fmt: skip
+    return {short: metrics[name] for short, name in names.items() if name in metrics}

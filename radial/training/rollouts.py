@@ -1,0 +1,97 @@
+"""What happened: acting in many environments for some steps, and the record that on-policy learning starts from.
+
+Who acts is given, and what is learned from the record is the algorithms' business.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from radial.agents.normalizer import RewardScale
+from radial.core.data import VecEnv
+from radial.training.adversary import Adversary
+from radial.training.scores import Scores
+
+
+class Acting(Protocol):
+    """An agent at work in a training: it may learn to see meanwhile, between `begin` and `finish`."""
+
+    @property
+    def agent(self) -> Any:
+        """Has `noise(rng, *shape)`, what its actions need to be random."""
+
+    def begin(self) -> None:
+        """Take the agent as it is now."""
+
+    def observe(self, obs: Tensor) -> Tensor:
+        """Raw observations (N, *obs) → what is kept of them: prepared ones, or frames as they are."""
+
+    def act(self, x: Tensor, noise: Tensor) -> Tensor:
+        """Sampled actions for what was kept (N, *obs)."""
+
+    def observe_and_act(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Both at once."""
+
+    def finish(self) -> None:
+        """Give back what was learned meanwhile."""
+
+
+@dataclass(frozen=True, eq=False)
+class Rollout:
+    """What happened, with leading (T, N); `x`, what the actor kept, has one row more: x[1:] is where each step led.
+
+    Rows that are not `real` are resets (see `Step`): no action was taken there and nothing may be learned from them.
+    """
+
+    x: Tensor  # (T + 1, N, *obs)
+    action: Tensor
+    reward: Tensor
+    terminated: Tensor
+    ended: Tensor
+    real: Tensor
+
+
+def collect(
+    env: VecEnv,
+    x: Tensor,
+    actor: Acting,
+    scale: RewardScale | None,
+    scores: Scores,
+    steps: int,
+    rng: torch.Generator,
+    adversary: Adversary | None = None,
+) -> tuple[Rollout, Tensor]:
+    """Act for `steps` steps in every env from what the actor kept, x; the rollout, and the x to go on from."""
+    actor.begin()
+    rows: list[tuple[Tensor, ...]] = []
+    noise = actor.agent.noise(rng, steps, env.num_envs)
+    obs: Tensor | None = None  # before the first step, x is all there is to see
+    for t in range(steps):
+        if obs is not None and adversary is None:
+            x, action = actor.observe_and_act(obs, noise[t])
+        else:
+            x = x if obs is None else actor.observe(obs)
+            x = x if adversary is None else adversary(x, rng)
+            action = actor.act(x, noise[t])
+        step = env.step(action.cpu())
+        rows.append((x, action, step.reward, step.score, step.terminated, step.ended, step.real))
+        obs = step.obs.to(x.device)
+    assert obs is not None
+    x = actor.observe(obs)
+    actor.finish()
+    xs, actions, *columns = zip(*rows, strict=True)
+    reward, score, terminated, ended, real = (torch.stack(column) for column in columns)
+    scores.add(score, ended, real)
+    reward = reward if scale is None else scale.over_time(reward, ended, real)
+    learned = (torch.stack(actions), *(column.to(x.device) for column in (reward, terminated, ended, real)))
+    return Rollout(torch.stack([*xs, x]), *learned), x
+
+
+def check_finite(rollout: Rollout, step: int) -> None:
+    """Stop before anything is learned from NaN or inf."""
+    for name in ("x", "action", "reward"):
+        column: Tensor = getattr(rollout, name)
+        if column.is_floating_point() and not bool(torch.isfinite(column).all()):
+            raise FloatingPointError(f"{name} is not finite in the rollout that ends at step {step}")

@@ -1,0 +1,1 @@
+"""What a person asks for, made of the rooms below: train, robustify, reproduce, audit."""

@@ -1,0 +1,140 @@
+"""The undisturbed episodes of an audit, with every state that was seen, and what bounds say about those states at once.
+
+Bounding a thousand states together costs little more than bounding one, so certificates ask here and not step by step.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from radial.bounds.certify import certify_action
+from radial.core.data import Bounds, VecEnv, Verdict
+from radial.envs.clipped import as_trained
+from radial.evaluation.certificates import Search
+from radial.evaluation.play import Episodes, View, play
+from radial.evaluation.prover import Audit, Prover, ball_of, ranking
+from radial.workflows.audit.clock import Clock
+
+CHUNK = 512
+PICTURES = 8  # a chunk of frames: convolutions need memory
+GRID = 63  # 2⁶ − 1: six rounds of bisection
+
+
+@dataclass(frozen=True, eq=False)
+class Visited:
+    """States of undisturbed episodes, as the network sees them.
+
+    x  (M, *obs)        episode  (M,) whose state it is        of  how many states there were; M may be a sample
+    """
+
+    x: Tensor
+    episode: Tensor
+    of: int
+
+    def thinned(self, limit: int) -> "Visited":
+        """At most `limit` of the states, evenly spaced."""
+        if len(self.x) <= limit:
+            return self
+        at = torch.linspace(0, len(self.x) - 1, limit).round().long()
+        return Visited(self.x[at], self.episode[at], self.of)
+
+    def chunks(self, prover: Prover | None = None) -> Iterator[slice]:
+        """Rows that are bounded, or searched, together."""
+        size = chunk_of(self.x, prover)
+        return (slice(start, start + size) for start in range(0, len(self.x), size))
+
+
+def chunk_of(x: Tensor, prover: Prover | None = None) -> int:
+    """How many states are worked on between two looks at the clock."""
+    if x.ndim <= 2:
+        return CHUNK
+    dear = prover is not None and prover.name not in ("ibp", "crown-ibp")  # seconds for a single frame
+    return 1 if dear else PICTURES
+
+
+def visit(agent: Any, world: VecEnv, episodes: int) -> tuple[Episodes, Visited]:
+    """Play undisturbed and remember; the world has as many envs as episodes."""
+    seen: list[tuple[Tensor, Tensor]] = []
+
+    @torch.no_grad()
+    def choose(view: View) -> Tensor:
+        x = agent.prepare(view.obs)
+        rows = view.counts.nonzero().flatten()
+        seen.append((x[rows].clone(), rows))
+        return agent.act(x)
+
+    played = play(as_trained(agent, world), choose, episodes)
+    x, episode = (torch.cat(parts) for parts in zip(*seen, strict=True))
+    return played, Visited(x, episode, len(x))
+
+
+def certified(agent: Any, visited: Visited, radius: float, p: float, prover: Prover, clock: Clock) -> Tensor:
+    """Which states' actions are proven at a radius, (M,) bool."""
+    return certified_at(agent, visited, torch.full((len(visited.x),), radius), p, prover, clock)
+
+
+def certified_at(agent: Any, visited: Visited, radii: Tensor, p: float, prover: Prover, clock: Clock) -> Tensor:
+    """The same with a radius for each state, (M,): rows of one radius are bounded together."""
+    network, found = ranking(agent), torch.zeros(len(visited.x), dtype=torch.bool)
+    for radius in radii.unique().tolist():
+        rows = (radii == radius).nonzero().flatten()
+        for part in rows.split(chunk_of(visited.x, prover)):
+            clock.tick()
+            verdicts = certify_action(network, ball_of(agent, visited.x[part], radius, p), prover.method)
+            found[part] = torch.tensor([verdict is Verdict.CERTIFIED for verdict in verdicts])
+    return found
+
+
+def certified_radius(agent: Any, visited: Visited, largest: float, p: float, prover: Prover, clock: Clock) -> Tensor:
+    """The largest radius at which each state's action was proven, (M,), by bisection over 63 radii up to `largest`.
+
+    The radii are evenly spaced on a logarithmic scale over four decades, so that many states share one call. A radius
+    counts only if the proof was found at that very radius: the answer errs to the safe side, by 16 % at most.
+    """
+    grid = torch.cat([torch.zeros(1, dtype=torch.float64), largest * torch.logspace(-4, 0, GRID, dtype=torch.float64)])
+    low = torch.zeros(len(visited.x), dtype=torch.int64)  # proven
+    high = torch.full_like(low, GRID + 1)  # not proven
+    while bool((high - low > 1).any()):
+        middle = (low + high) // 2
+        proven = certified_at(agent, visited, grid[middle], p, prover, clock)
+        low, high = torch.where(proven, middle, low), torch.where(proven, high, middle)
+    return grid[low]
+
+
+def attacked(agent: Any, visited: Visited, radius: float, p: float, proven: Tensor, seed: int, clock: Clock) -> Tensor:
+    """Which states' actions a search changes, (M,) bool; raises `SoundnessError` if it changes one that is proven."""
+    rng, changed = torch.Generator().manual_seed(seed), torch.zeros(len(visited.x), dtype=torch.bool)
+    audit = Audit("ibp")
+    for rows in visited.chunks():
+        clock.tick()
+        ball = ball_of(agent, visited.x[rows], radius, p)
+        with torch.no_grad():
+            clean = agent.act(ball.center)
+        found = Search().find(agent, ball, clean, rng)
+        audit.refute(clean, found, proven[rows], ball)
+        changed[rows] = found != clean
+    return changed
+
+
+def action_boxes(agent: Any, visited: Visited, radius: float, p: float, prover: Prover, clock: Clock) -> Bounds:
+    """Everything the mean action can become in each state, (M, D): proven; cut to the env's box where actions are."""
+    parts = []
+    with torch.no_grad():
+        for rows in visited.chunks(prover):
+            clock.tick()
+            parts.append(prover.method(agent.network, ball_of(agent, visited.x[rows], radius, p)))
+    return Bounds(torch.cat([part.lower for part in parts]), torch.cat([part.upper for part in parts]))
+
+
+def share_by_episode(flags: Tensor, episode: Tensor) -> tuple[float, ...]:
+    """Which share of each episode's states has a flag."""
+    return tuple(float(flags[episode == i].double().mean()) for i in episode.unique().tolist())
+
+
+def largest_radius(agent: Any) -> float:
+    """Where bisection starts: a tenth of a valid range, else one network unit."""
+    limits = getattr(agent, "valid_range", None)
+    return 1.0 if limits is None else (limits[1] - limits[0]) / 10

@@ -1,0 +1,230 @@
+"""The paper's figures about single agents of the zoo: GWC beside AWC and ACR on Freeway, and the bias of Q on Pong.
+
+Tables are filled in `reproduce`; how a figure is drawn is in `reports.plots`.
+"""
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from radial.agents.zoo import zoo_names
+from radial.core.checks import check_whole
+from radial.core.data import BadInput, Step
+from radial.core.text import spell_radius
+from radial.envs.cloning import make_cloneable
+from radial.envs.make import env_seeds, make_env
+from radial.envs.wrapper import Wrapped
+from radial.evaluation import statistics
+from radial.evaluation.certificates import acr
+from radial.evaluation.q_bias import q_bias
+from radial.evaluation.worst_case import awc
+from radial.recipes.recipe import recipe
+from radial.workflows.book import SCORES, Book
+from radial.workflows.protocol import SEED, Score, Subject, Watch, silent
+from radial.workflows.reproduce import resident
+from radial.workflows.seeds import how_to_train
+
+BOUND = "ibp"
+RADII = tuple(pixels / 255 for pixels in (1.0, 1.2, 1.3, 1.4, 1.5))
+STARTS, HORIZON = 20, 80  # as in the paper
+BUDGET = 10_000  # states; the paper gives up after 2,000 paths
+EPISODES, DISCOUNT = 5, 0.99
+CROSSERS = (("freeway-radial-dqn",), ("freeway-small-radial-dqn",))
+PLAYERS = (("pong-dqn", "pong-radial-dqn"), ("pong-small-dqn", "pong-small-radial-dqn"))
+
+
+def from_zoo(choices: Sequence[Sequence[str]]) -> list[Subject]:
+    """The agents of the first choice that the zoo has all of."""
+    names = zoo_names()
+    for wanted in choices:
+        if all(name in names for name in wanted):
+            return [resident(name) for name in wanted]
+    missing = [name for name in choices[-1] if name not in names]
+    told = " or ".join(" and ".join(f"zoo/{name}" for name in wanted) for wanted in choices)
+    raise BadInput(f"no agent {told}: {'; '.join(how_to_train(recipe(name)) for name in missing)}")
+
+
+def who(subject: Subject) -> dict[str, Any]:
+    """An agent, as a result names it."""
+    card = subject.card
+    return {
+        "name": subject.name, "steps": card.steps, "seed": card.seed, "commit": card.commit, "sha256": subject.sha256,
+        "engine": dict(subject.engine),
+    }  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure's data: what it says, and the evaluations it rests on.
+
+    agents   as `who` names them
+    points   one for each thing that is drawn, as JSON
+    """
+
+    name: str
+    title: str
+    source: str
+    agents: tuple[Mapping[str, Any], ...]
+    protocol: Mapping[str, Any]
+    points: tuple[Mapping[str, Any], ...]
+    scores: tuple[Score, ...]
+
+    def document(self) -> dict[str, Any]:
+        """Everything but the evaluations, as JSON."""
+        return {
+            "figure": self.name, "title": self.title, "source": self.source, "protocol": dict(self.protocol),
+            "agents": [dict(one) for one in self.agents], "points": [dict(point) for point in self.points],
+        }  # fmt: skip
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything."""
+        return {**self.document(), SCORES: {score.key: dict(score.facts) for score in self.scores}}
+
+
+# ------------------------------------------------------------------------------------------------- GWC, AWC, ACR
+
+
+def gwc_awc_acr(
+    out: Path, *, episodes: int | None = None, fresh: bool = False, watch: Watch = silent, budget: int = BUDGET
+) -> Drawn:
+    """Freeway's first 80 steps from several starts: is the crossing certain? Each search is saved when it is finished.
+
+    Of each start and ε: +1 if every sequence of possible actions is paid within 80 steps, −1 if one is not, and 0 for
+    AWC if the budget ended before either was known (the authors drop those; here they are told). GWC asks the same of
+    the greedy worst case. ACR is the certified share of the undisturbed agent's steps up to its first reward.
+
+    episodes  how many starts; None: the paper's 20
+    """
+    (subject,) = from_zoo(CROSSERS)
+    starts = STARTS if episodes is None else episodes
+    check_whole("episodes", starts, 1)
+    book = Book(out / "gwc-awc-acr.json", fresh=fresh)
+    proof = {"bound": BOUND, "arithmetic": "outward-rounded", "horizon": HORIZON}
+    points, scores = [], []
+    for radius in RADII:
+        with watch(f"{subject.name}, AWC {spell_radius(radius)}", starts) as progress:
+            searched = []
+            for number, seed in enumerate(env_seeds(SEED, starts)):
+                key = _key(subject, "awc", **proof, radius=radius, seed=seed, budget=budget)
+                searched.append(book.get(key, partial(_search, subject, key)))
+                if progress is not None:
+                    progress(number + 1)
+        key = _key(subject, "acr until the first reward", **proof, radius=radius, seed=SEED, episodes=starts)
+        with watch(f"{subject.name}, ACR {spell_radius(radius)}", starts):
+            rate = book.get(key, partial(_rate, subject, key))
+        points.append(_point(radius, [score.facts["starts"][0] for score in searched], rate))
+        scores += [*searched, rate]
+    drawn = Drawn(
+        "gwc-awc-acr", "GWC, AWC and ACR on Freeway", "RADIAL, figure on Freeway's first 80 steps", (who(subject),),
+        {"starts": starts, "seed": SEED, "horizon": HORIZON, "bound": BOUND, "budget": budget},
+        tuple(points), tuple(scores),
+    )  # fmt: skip
+    book.save(drawn.document())
+    return drawn
+
+
+def _key(subject: Subject, measure: str, **settings: Any) -> dict[str, Any]:
+    """Everything that a number depends on."""
+    about = {"weights": subject.sha256, "env": str(subject.env), "engine": dict(subject.engine)}
+    return {**about, "measure": measure, **settings}
+
+
+def _search(subject: Subject, key: Mapping[str, Any]) -> Score:
+    """AWC from one start."""
+    world = make_cloneable(subject.env, key["seed"])
+    try:
+        found = awc(
+            subject.agent, world, key["radius"], key["bound"], 1, key["seed"],
+            horizon=key["horizon"], budget=key["budget"], name=subject.name,
+        )  # fmt: skip
+    finally:
+        world.close()
+    return Score.of({"key": dict(key), **found.to_json()})
+
+
+def _rate(subject: Subject, key: Mapping[str, Any]) -> Score:
+    """ACR of all starts at once."""
+    world = UntilReward(make_env(subject.env, key["episodes"], key["seed"]))
+    try:
+        found = acr(
+            subject.agent, world, key["radius"], key["bound"], key["episodes"], key["seed"],
+            horizon=key["horizon"], name=subject.name,
+        )  # fmt: skip
+    finally:
+        world.close()
+    return Score.of({"key": dict(key), **found.to_json()})
+
+
+def crossing(start: Mapping[str, Any]) -> int:
+    """Whether the least return from a start is positive: +1, −1, or 0 where the search does not say."""
+    if start["upper"] <= 0:
+        return -1
+    return 1 if start["lower"] is not None and start["lower"] > 0 else 0
+
+
+def _point(radius: float, starts: Sequence[Mapping[str, Any]], rate: Score) -> dict[str, Any]:
+    """One ε. Shares are means of (x + 1)/2, as the paper draws it; AWC's lies between two where not all is known."""
+    worst = [crossing(start) for start in starts]
+    greedy = [1 if start["greedy"] > 0 else -1 for start in starts]
+    proven, unknown, count = worst.count(1), worst.count(0), len(worst)
+    return {
+        "radius": radius, "gwc": greedy, "gwc_share": statistics.mean([(x + 1) / 2 for x in greedy]), "awc": worst,
+        "awc_share": [proven / count, (proven + unknown) / count], "awc_unknown": unknown, "acr": rate.mean,
+        "acr_sem": rate.sem,
+    }  # fmt: skip
+
+
+class UntilReward(Wrapped):
+    """A vector env whose first episodes end with their first positive score; what comes later is nobody's business."""
+
+    def step(self, action: Tensor) -> Step:
+        """Act in every env; a positive score ends an episode."""
+        step = self.env.step(action)
+        return dataclasses.replace(step, terminated=step.terminated | (step.real & (step.score > 0)))
+
+
+# --------------------------------------------------------------------------------------------------------- bias of Q
+
+
+def q_biases(out: Path, *, episodes: int | None = None, fresh: bool = False, watch: Watch = silent) -> Drawn:
+    """Predicted minus realised Q along greedy episodes of Pong, of the standard and of the RADIAL agent.
+
+    episodes  of each agent; None: 5
+    """
+    subjects = from_zoo(PLAYERS)
+    count = EPISODES if episodes is None else episodes
+    check_whole("episodes", count, 1)
+    book = Book(out / "q-bias.json", episodes=count, fresh=fresh)
+    scores = []
+    for subject in subjects:
+        key = _key(subject, "q-bias", seed=SEED, episodes=count, discount=DISCOUNT)
+        with watch(f"{subject.name}, bias of Q", count) as progress:
+            scores.append(book.get(key, partial(_bias, subject, key, progress)))
+    drawn_of = ("mean", "sem", "errors", "returns", "predicted", "realised")
+    points = [
+        {"agent": subject.name} | {name: score.facts[name] for name in drawn_of}
+        for subject, score in zip(subjects, scores, strict=True)
+    ]
+    drawn = Drawn(
+        "q-bias", "Predicted minus realised Q on Pong", "RADIAL, figure on the bias of Q",
+        tuple(who(subject) for subject in subjects), {"episodes": count, "seed": SEED, "discount": DISCOUNT},
+        tuple(points), tuple(scores),
+    )  # fmt: skip
+    book.save(drawn.document())
+    return drawn
+
+
+def _bias(subject: Subject, key: Mapping[str, Any], progress: Callable[[int], None] | None) -> Score:
+    found = q_bias(
+        subject.agent, subject.env, key["episodes"], key["seed"], discount=DISCOUNT, name=subject.name,
+        progress=progress,
+    )  # fmt: skip
+    return Score.of({"key": dict(key), **found.to_json()})
+
+
+FIGURES: dict[str, Callable[..., Drawn]] = {"gwc-awc-acr": gwc_awc_acr, "q-bias": q_biases}

@@ -1,0 +1,195 @@
+"""`train`: a config, whatever its algorithm, becomes an agent with a card that says how it came to be.
+
+The loops themselves are in `algorithms`; which config carries which name is in `recipe`.
+"""
+
+import hashlib
+import math
+import subprocess
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from radial.agents.convert import own
+from radial.agents.registry import AnyAgent, Loaded
+from radial.agents.saved import CARD, load, read_folder, save
+from radial.agents.zoo import resolve
+from radial.attacks import ATTACKS
+from radial.core.agent import Attack, Card
+from radial.core.checks import check_whole
+from radial.core.data import BadInput
+from radial.core.text import nearest
+from radial.envs.make import make_env
+from radial.objectives import policy_gradient as of_a3c
+from radial.objectives import q_objectives as of_dqn
+from radial.objectives import surrogate as of_ppo
+from radial.runs.config import encode
+from radial.training import a3c, dqn, ppo
+from radial.training.ramp import Guide
+
+AGENT = "agent"  # the folder of the finished agent in a run's folder
+Config = ppo.PPOConfig | dqn.DQNConfig | a3c.A3CConfig
+LOOPS: dict[type, Callable[..., AnyAgent]] = {
+    ppo.PPOConfig: ppo.train,
+    dqn.DQNConfig: dqn.train,
+    a3c.A3CConfig: a3c.train,
+}
+
+
+def train(
+    config: Config,
+    seed: int = 0,
+    *,
+    out: str | Path | None = None,
+    resume: bool = False,
+    init: str | Path | Loaded | None = None,
+    guide: Guide | None = None,
+    device: str = "cpu",
+    threads: int | None = None,
+    quiet: bool = False,
+    recipe: str | None = None,
+) -> AnyAgent:
+    """Train an agent. With `out` the run is logged and saved there, and the agent itself in out/agent.
+
+    resume   go on with the run in `out`; a finished one gives its agent
+    init     an agent to start from, or where one is saved: its weights, and its normaliser if it has one
+    guide    who says where the schedules stand, as `robustify` does; None: they follow the env steps
+    threads  of the simulator; no result depends on it
+    recipe   the name the config goes by, for the card
+    """
+    seed = check_whole("seed", seed, 0)
+    if resume and out is None:
+        raise BadInput("resume needs out: the folder of the run that is to go on")
+    given = load(resolve(str(init))) if isinstance(init, str | Path) else init
+    start = None if given is None else own(given, "init")
+    _warn_of_pixels(config, check(config, seed, device, start))
+    more: dict[str, Any] = {}
+    if isinstance(config, ppo.PPOConfig) and config.attack is not None:
+        more["attack"] = attack_named(config.attack)
+    if start is not None:
+        more["init"] = start
+    if guide is not None:
+        more["guide"] = guide
+    folder = None if out is None else Path(out)
+    agent = LOOPS[type(config)](
+        config, seed, out=folder, resume=resume, device=device, threads=threads, quiet=quiet, **more
+    )
+    if folder is not None and resume and (folder / AGENT / CARD).is_file():
+        return read_folder(folder / AGENT)  # the run was finished, and what has been found out since is on the card
+    origin = {"init": fingerprint(more["init"])} if "init" in more else {}
+    if isinstance(config, a3c.A3CConfig):
+        origin["resume"] = config.resumes
+    agent.card = Card(
+        env=config.env,
+        recipe={"name": recipe, "config": encode(config), **origin},
+        seed=seed,
+        steps=config.total_steps,
+        commit=_commit(),
+    )
+    if folder is not None:
+        save(agent, folder / AGENT)
+    return agent
+
+
+def check(config: Config, seed: int, device: str = "cpu", init: AnyAgent | None = None) -> tuple[int, ...]:
+    """Refuse, before anything is written, what could not be trained here, or not from `init`; what it will see."""
+    if type(config) not in LOOPS:
+        raise BadInput(f"config must be one of {', '.join(kind.__name__ for kind in LOOPS)}, got {type(config)}")
+    _check_objective(config)
+    try:
+        found = torch.device(device)
+    except RuntimeError:
+        raise BadInput(f"device must be cpu or cuda, got {device!r}") from None
+    if found.type not in ("cpu", "cuda") or (found.type == "cuda" and not torch.cuda.is_available()):
+        raise BadInput(f"device must be one this machine has, got {device!r}")
+    for step in (0, config.total_steps):
+        _check_coefficients(config.objective.coefficients(step), step, free=isinstance(config.objective, FREE))
+    where = config.training_env if isinstance(config, a3c.A3CConfig) else config.env
+    env = make_env(where, 1, seed)  # an unknown env, a missing package, a seed that is none
+    try:
+        if isinstance(config, a3c.A3CConfig):
+            a3c.check_device(config, found)
+            a3c.check_env(config, env, init)
+        elif isinstance(config, dqn.DQNConfig):
+            dqn.check_env(config, env, init)
+        else:
+            ppo.check_env(config, env, init)
+            _check_attack(config)
+        return env.observation_shape
+    finally:
+        env.close()
+
+
+def _check_objective(config: Config) -> None:
+    """Refuse what is no objective, and one that is another algorithm's: they share names."""
+    own = {ppo.PPOConfig: of_ppo, dqn.DQNConfig: of_dqn, a3c.A3CConfig: of_a3c}[type(config)]
+    others = {kind for room in (of_ppo, of_dqn, of_a3c) for kind in room.OBJECTIVES.values()}
+    kinds = ", ".join(kind.__name__ for kind in own.OBJECTIVES.values())
+    if isinstance(config.objective, type) or not hasattr(config.objective, "coefficients"):
+        raise BadInput(f"objective must be an object of {own.__name__}, one of {kinds}, got {config.objective!r}")
+    if type(config.objective) in others - set(own.OBJECTIVES.values()):
+        home = type(config.objective).__module__
+        raise BadInput(
+            f"objective must be one of {kinds} in {own.__name__}, got {type(config.objective).__name__} of {home}"
+        )
+
+
+def _check_attack(config: ppo.PPOConfig) -> None:
+    """Adversarial training: an attack that is ready, a radius that is one."""
+    if config.attack is not None:
+        attack_named(config.attack)
+    for step in (0, config.total_steps):
+        _check_coefficients({"attack_radius": config.attack_radius(step)}, step)
+
+
+def _warn_of_pixels(config: Config, observation_shape: tuple[int, ...]) -> None:
+    """Frames become numbers in [0, 1], so a radius beyond 1 was meant in pixels."""
+    radius = config.objective.coefficients(config.total_steps).get("radius", 0.0)
+    if len(observation_shape) > 1 and radius > 1:
+        warnings.warn(f"radius {radius:g} on inputs in [0, 1]: did you mean {radius:g}/255?", UserWarning, stacklevel=3)
+
+
+FREE = (of_dqn.SA, of_ppo.SA)  # whose weight is that of a regulariser, and no share
+
+
+def _check_coefficients(at: Mapping[str, float], step: int, *, free: bool = False) -> None:
+    """Where a ramp begins and ends must make sense: a radius is not negative, a share is a share."""
+    for name, value in at.items():
+        most = math.inf if "radius" in name or (free and name == "weight") else 1.0
+        if not (0 <= value <= most and math.isfinite(value)):
+            raise BadInput(f"{name} must lie in {'[0, ∞)' if most > 1 else '[0, 1]'}, got {value:g} at step {step:,}")
+
+
+def attack_named(name: str) -> Attack:
+    """An attack for adversarial training: one that needs no training of its own."""
+    ready = [known for known, make in ATTACKS.items() if not hasattr(make(), "fit")]
+    if name not in ready:
+        raise BadInput(f"attack must be one of {', '.join(ready)}, got {name!r}{nearest(name, ready)}")
+    found: Any = ATTACKS[name]()
+    return found
+
+
+def fingerprint(agent: AnyAgent) -> str:
+    """Names an agent by its weights: 16 digits of SHA-256."""
+    digest = hashlib.sha256()
+    for name, tensor in agent.state_dict().items():
+        digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _commit() -> str | None:
+    """The commit of radial, where it runs from a checkout; "+" says that files were changed since."""
+    root = Path(__file__).parent.parent.parent
+    if not (root / ".git").exists():
+        return None
+    try:
+        said = [
+            subprocess.run(["git", "-C", str(root), *command], capture_output=True, text=True, check=True, timeout=10)
+            for command in (("rev-parse", "HEAD"), ("status", "--porcelain", "--untracked-files=no"))
+        ]
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return said[0].stdout.strip() + ("+" if said[1].stdout.strip() else "")

@@ -1,0 +1,102 @@
+"""`train` for a config of any algorithm: the loop is found, and the card says how the agent came to be."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from radial.agents.actor_critic import ActorCritic
+from radial.agents.q_agent import QAgent
+from radial.agents.saved import load
+from radial.core.data import BadInput, EnvSpec
+from radial.core.schedules import Constant
+from radial.objectives import q_objectives as dqn
+from radial.objectives import surrogate as ppo
+from radial.objectives.policy_gradient import RadialOverlap
+from radial.training.a3c import A3CConfig
+from radial.training.dqn import DQNConfig
+from radial.workflows.train import check, train
+
+TINY = A3CConfig(
+    EnvSpec("classic", "CartPole-v1"), RadialOverlap(Constant(0.1)), total_steps=200, workers=1, num_envs=2, rollout=5,
+    hidden=(8,), compile=False,
+)  # fmt: skip
+
+
+def test_an_actor_critic_comes_with_a_card_and_starts_another_one(tmp_path: Path) -> None:
+    agent = train(TINY, 3, out=tmp_path / "first", quiet=True, recipe="tiny")
+    assert isinstance(agent, ActorCritic)
+    card = load(tmp_path / "first").card
+    assert (card.env, card.seed, card.steps, card.recipe["name"]) == (TINY.env, 3, 200, "tiny")
+    assert card.recipe["resume"] == "exact"
+    second = train(TINY, 4, init=tmp_path / "first", quiet=True)
+    assert "init" in second.card.recipe
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"env": EnvSpec("classic", "Pendulum-v1")}, "discrete actions"),
+        ({"episodic_life": True}, "episodic_life"),  # CartPole has no lives
+        ({"objective": RadialOverlap(Constant(-0.1))}, "radius must lie in"),
+        ({"objective": RadialOverlap(Constant(0.1), Constant(2.0))}, "kappa must lie in"),
+        ({"env": EnvSpec("atari", "Pong")}, "80, 80"),  # frames of another preset
+    ],
+)
+def test_what_cannot_be_trained_is_refused_before_anything_is_written(change: dict[str, object], says: str) -> None:
+    with pytest.raises(BadInput, match=says) as caught:
+        check(replace(TINY, **change), 0)  # type: ignore[arg-type]
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unfit_start_leaves_nothing_behind(tmp_path: Path) -> None:
+    """A folder written before the refusal would block the corrected command."""
+    with pytest.raises(BadInput, match="init must be a ActorCritic, got a QAgent"):
+        train(TINY, 0, out=tmp_path / "run", init=QAgent((4,), 2, (8,)), quiet=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("objective", "home"), [(dqn.RadialOverlap(0.1), "dqn"), (ppo.RadialWorstCase(0.1), "ppo"), (dqn.Plain(), "dqn")]
+)
+def test_an_objective_of_another_algorithm_is_refused(objective: object, home: str) -> None:
+    with pytest.raises(
+        BadInput, match=rf"objective must be one of .* in radial.objectives.policy_gradient, got .*\.{home}"
+    ):
+        check(replace(TINY, objective=objective), 0)  # type: ignore[arg-type]
+
+
+def test_a_radius_in_pixels_is_doubted() -> None:
+    frames = A3CConfig(
+        EnvSpec("atari", "Pong", {"preset": "radial-a3c"}), RadialOverlap(3.0), total_steps=200, workers=1, num_envs=2
+    )
+    with pytest.warns(UserWarning, match="did you mean 3/255"):
+        train(frames, 0, quiet=True)
+
+
+@pytest.mark.parametrize("objective", [None, "radial", RadialOverlap], ids=["none", "a name", "a class"])
+def test_what_is_no_objective_is_refused(objective: object) -> None:
+    with pytest.raises(BadInput, match=r"objective must be an object of radial\.objectives\.a3c, one of Plain, "):
+        check(replace(TINY, objective=objective), 0)  # type: ignore[arg-type]
+
+
+def test_the_weight_of_a_regulariser_is_no_share() -> None:
+    quick = DQNConfig(
+        TINY.env, dqn.SA(0.1, weight=2.0), total_steps=64, num_envs=2, learning_starts=16, batch=8, replay_capacity=200,
+        compile=False,
+    )  # fmt: skip
+    check(quick, 0)
+    with pytest.raises(BadInput, match=r"weight must lie in \[0, 1\], got 3"):
+        check(replace(quick, objective=dqn.RS(0.1, weight=3)), 0)
+
+
+def test_resuming_needs_a_folder() -> None:
+    with pytest.raises(BadInput, match="resume needs out"):
+        train(TINY, 0, resume=True, quiet=True)
+
+
+def test_a_start_may_be_named_as_on_the_command_line() -> None:
+    with pytest.raises(BadInput, match="init must be a ActorCritic, got a GaussianAgent"):
+        train(TINY, 0, init="hopper-ppo", quiet=True)
+    with pytest.raises(BadInput, match=r"no agent 'hoper-ppo'.*did you mean 'hopper-ppo'"):
+        train(TINY, 0, init="hoper-ppo", quiet=True)
