@@ -15,14 +15,8 @@ from radial.core import checks
 from radial.core.ball import Ball
 from radial.core.data import Bounds, Loss
 from radial.core.schedules import Constant, Schedule, settle
-from radial.losses.policy import Categorical
-from radial.losses.policy_steps import (
-    policy_gradient,
-    policy_overlap,
-    quarter_squared_error,
-    released_policy_overlap,
-    worst_case_policy_gradient,
-)
+from radial.losses.policy import Categorical, policy_gradient, quarter_squared_error
+from radial.losses.policy_radial import policy_overlap, released_policy_overlap, worst_case_policy_gradient
 from radial.objectives.bounding import ATARI, Coefficients, Mix, cheapest, check, enclose, weighted
 
 

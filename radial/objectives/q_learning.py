@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds, Loss
-from radial.losses.td import SHAPES, double_q_target, max_q_target, taken
+from radial.losses.action_values import SHAPES, double_q_target, max_q_target, taken
 from radial.objectives.bounding import Coefficients, Mix, enclose
 
 

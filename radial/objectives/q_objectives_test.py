@@ -11,8 +11,8 @@ from radial.agents.networks import MLPDueling, NatureDueling
 from radial.core.ball import Ball
 from radial.core.data import BadInput
 from radial.core.schedules import Constant, Linear
+from radial.losses.action_values import SHAPES
 from radial.losses.baselines import margin_hinge
-from radial.losses.td import SHAPES
 from radial.objectives.bounding import Mix, enclose
 from radial.objectives.q_learning import enclose_advantages
 from radial.objectives.q_objectives import (

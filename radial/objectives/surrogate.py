@@ -17,8 +17,7 @@ from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds, Continuous, Discrete, Loss
 from radial.core.schedules import Constant, Schedule, settle
 from radial.losses.policy import Categorical, Family, Gaussian, clipped_surrogate
-from radial.losses.policy_steps import policy_overlap
-from radial.losses.radial import six_way_surrogate, worst_case_likelihood, worst_case_surrogate
+from radial.losses.policy_radial import policy_overlap, six_way_surrogate, worst_case_likelihood, worst_case_surrogate
 from radial.objectives.bounding import Coefficients, Mix, cheapest, check, enclose, schedules, weighted
 
 

@@ -13,8 +13,7 @@ from torch.func import functional_call
 
 from radial.agents.actor_critic import ActorCritic
 from radial.core.data import Loss
-from radial.losses.policy import gae
-from radial.losses.policy_steps import k_step_returns
+from radial.losses.policy import gae, k_step_returns
 from radial.objectives.policy_gradient import Batch, Objective
 from radial.training.adam import Flat, MaxMoments, amsgrad_, start_amsgrad
 from radial.training.compiled import Lazy
