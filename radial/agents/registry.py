@@ -10,6 +10,7 @@ from radial.agents.foreign import Wrapped
 from radial.agents.impala_agent import ImpalaAgent
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.q_agent import QAgent
+from radial.core.agent import Agent
 from radial.core.data import BadInput
 
 AnyAgent = GaussianAgent | CategoricalAgent | QAgent | ActorCritic | ImpalaAgent
@@ -32,7 +33,7 @@ def no_agent(field: str, given: object) -> BadInput:
     return BadInput(f"{field} must be an agent, its path or its name in the zoo, got {what}{hint}")
 
 
-def check_fit(init: AnyAgent, agent: AnyAgent) -> None:
+def check_fit(init: Agent, agent: Agent) -> None:
     """Refuse an agent to start from whose weights do not fit the agent to be trained."""
     if type(init) is not type(agent):
         raise BadInput(f"init must be a {type(agent).__name__}, got a {type(init).__name__}")
