@@ -1,11 +1,12 @@
 """All objectives of deep Q-learning by name: the public namespace `rr.dqn`."""
 
 from radial.bounds.mix import Mix
+from radial.objectives.base import Objective
 from radial.objectives.q_baselines import RS, SA, Distilled
 from radial.objectives.q_learning import TD, Batch, Nets, Plain, QLoss, RadialOverlap, RadialWorstCase
 
 __all__ = [
-    "OBJECTIVES", "RS", "SA", "TD", "Batch", "Distilled", "Mix", "Nets", "Plain", "QLoss", "RadialOverlap",
+    "OBJECTIVES", "RS", "SA", "TD", "Batch", "Distilled", "Mix", "Nets", "Objective", "Plain", "QLoss", "RadialOverlap",
     "RadialWorstCase",
 ]  # fmt: skip
 

@@ -21,6 +21,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from radial.core.data import BadInput
 from radial.runs.files import (
     Corrupt,
     DiskFull,
@@ -33,7 +34,6 @@ from radial.runs.files import (
     warn,
     writing,
 )
-from radial.core.data import BadInput
 
 __all__ = ["Corrupt", "DiskFull", "newest_checkpoint", "read_checkpoint", "write_checkpoint"]
 

@@ -16,9 +16,9 @@ import pytest
 import torch
 from torch import Tensor
 
+from radial.core.data import BadInput
 from radial.runs import checkpoint as store
 from radial.runs.checkpoint import Corrupt, DiskFull, newest_checkpoint, read_checkpoint, write_checkpoint
-from radial.core.data import BadInput
 
 TENSORS = {"weight": torch.arange(6.0).reshape(2, 3), "count": torch.tensor(7), "mask": torch.tensor([True, False])}
 STATE = {"update": 3, "schedule": {"eps": 0.1}, "name": "κ"}

@@ -21,10 +21,10 @@ from typing import Any
 
 from torch import Tensor
 
+from radial.core.data import BadInput
 from radial.runs import checkpoint as store
 from radial.runs.files import Corrupt, DiskFull, check_plain, read_json, warn, write_atomic, writing
 from radial.runs.progress import Pace, Reporter, reporter
-from radial.core.data import BadInput
 
 __all__ = ["VOLATILE", "Corrupt", "DiskFull", "Run", "Stopped", "derived_seed"]
 

@@ -15,10 +15,10 @@ import pytest
 import torch
 from rich.console import Console
 
-from radial.runs import progress
-from radial.runs.run import VOLATILE, Corrupt, DiskFull, Run, Stopped, derived_seed
-from radial.runs.checkpoint import newest_checkpoint, read_checkpoint
 from radial.core.data import BadInput
+from radial.runs import progress
+from radial.runs.checkpoint import newest_checkpoint, read_checkpoint
+from radial.runs.run import VOLATILE, Corrupt, DiskFull, Run, Stopped, derived_seed
 
 CONFIG = {"seed": 3, "env": {"id": "Toy-v0", "options": {}}, "hidden": (64, 64)}
 

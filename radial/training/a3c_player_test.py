@@ -13,9 +13,9 @@ from radial.envs.counting import make_counting
 from radial.objectives.policy_gradient import Batch, Plain, RadialOverlap, RadialWorstCase
 from radial.training.a3c import A3CConfig, make_player
 from radial.training.a3c_player import A3CLearner, JointActor, Model, Player, estimate
-from radial.training.adam import Flat
 from radial.training.native import can_compile
 from radial.training.rollouts import Returns, collect
+from radial.training.update import Flat
 
 CONFIG = A3CConfig(EnvSpec("classic", "CartPole-v1"), workers=1, num_envs=2, rollout=7, hidden=(8,), compile=False)
 

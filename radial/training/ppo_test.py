@@ -276,7 +276,7 @@ def test_another_simulator_is_noticed(tmp_path: Path, monkeypatch, caplog):
 
     folder = tmp_path / "run"
     limit = replace(TINY, total_steps=10_000)
-    monkeypatch.setattr(ppo.Scores, "mean", lambda self: None)
+    monkeypatch.setattr(ppo.Returns, "mean", lambda self: None)
 
     def stop_after_two(run, step, *args, **kwargs):
         save(run, step, *args, **kwargs)

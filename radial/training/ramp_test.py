@@ -158,11 +158,14 @@ def lines(folder: Path) -> list[dict[str, Any]]:
     return [{key: value for key, value in line.items() if key not in VOLATILE} for line in read]
 
 
-@pytest.mark.parametrize(("loop", "config"), [(ppo, PPO), (dqn, DQN), (a3c, A3C)])
+@pytest.mark.parametrize(
+    ("loop", "train", "config"),
+    [(ppo, ppo.train_ppo, PPO), (dqn, dqn.train_dqn, DQN), (a3c, a3c.train_a3c, A3C)],
+)
 def test_a_guided_run_that_was_interrupted_ends_where_it_would_have(
-    loop: Any, config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    loop: Any, train: Any, config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loop.train(config, 3, out=tmp_path / "whole", guide=disappointed(), quiet=True)
+    train(config, 3, out=tmp_path / "whole", guide=disappointed(), quiet=True)
     save, saves = Run.save, [0]
 
     def killed(self: Run, *arguments: Any, **more: Any) -> None:
@@ -174,23 +177,23 @@ def test_a_guided_run_that_was_interrupted_ends_where_it_would_have(
     with monkeypatch.context() as patch:
         patch.setattr(Run, "save", killed)
         with pytest.raises(_Killed):
-            loop.train(config, 3, out=tmp_path / "cut", guide=disappointed(), quiet=True)
+            train(config, 3, out=tmp_path / "cut", guide=disappointed(), quiet=True)
     resumed = guide(0.5, first_step=0)  # what it knew is in the checkpoint
-    loop.train(config, 3, out=tmp_path / "cut", guide=resumed, resume=True, quiet=True)
+    train(config, 3, out=tmp_path / "cut", guide=resumed, resume=True, quiet=True)
     assert lines(tmp_path / "cut") == lines(tmp_path / "whole")
     paces = [line["robust/pace"] for line in lines(tmp_path / "whole")]
     assert len({pace for pace in paces if -1 < pace < 1}) > 2
     assert resumed.ramp.clock(config.total_steps) < config.total_steps
     with pytest.raises(BadInput, match=r"these differ: guide\.tolerance"):
-        loop.train(config, 3, out=tmp_path / "cut", guide=guide(0.3, first_step=0), resume=True, quiet=True)
+        train(config, 3, out=tmp_path / "cut", guide=guide(0.3, first_step=0), resume=True, quiet=True)
 
 
 def test_the_radius_is_where_the_clock_is(tmp_path: Path) -> None:
     """A ramp that stands still from the first look on: ε never grows."""
     held = guide()
     held.ramp.hear = lambda step, returns: setattr(held.ramp, "pace", 0.0)  # type: ignore[method-assign, assignment]
-    ppo.train(PPO, 0, out=tmp_path / "held", guide=held, quiet=True)
-    ppo.train(PPO, 0, out=tmp_path / "free", quiet=True)
+    ppo.train_ppo(PPO, 0, out=tmp_path / "held", guide=held, quiet=True)
+    ppo.train_ppo(PPO, 0, out=tmp_path / "free", quiet=True)
     first, *rest = [line["robust/radius"] for line in lines(tmp_path / "held")]
     assert (first, set(rest)) == (0.0, {0.0})
     assert lines(tmp_path / "free")[-1]["robust/radius"] == 0.1
@@ -198,13 +201,13 @@ def test_the_radius_is_where_the_clock_is(tmp_path: Path) -> None:
 
 def test_many_workers_have_no_guide() -> None:
     with pytest.raises(BadInput, match="workers must be 1 where the ramp is watched, got 2"):
-        a3c.train(replace(A3C, workers=2), 0, guide=guide())
+        a3c.train_a3c(replace(A3C, workers=2), 0, guide=guide())
 
 
 def test_a_guide_that_only_looks_changes_nothing() -> None:
     """At full pace the training is the one without a guide, bit for bit."""
     calm = guide(tolerance=1e9)
-    one, other = dqn.train(DQN, 1, guide=calm, quiet=True), dqn.train(DQN, 1, quiet=True)
+    one, other = dqn.train_dqn(DQN, 1, guide=calm, quiet=True), dqn.train_dqn(DQN, 1, quiet=True)
     assert isinstance(one, QAgent)
     for name, tensor in one.state_dict().items():
         assert torch.equal(tensor, other.state_dict()[name])
@@ -216,8 +219,8 @@ def test_a_guide_that_only_looks_changes_nothing() -> None:
 def test_the_value_learns_first_and_the_policy_stays() -> None:
     config = replace(PPO, objective=RadialWorstCase(Linear(0.1, 2_000, 3_000)), total_steps=256, anneal=False)
     start, *_ = ppo.set_up(config, 5, torch.device("cpu"))
-    trained = ppo.train(replace(config, value_first=10_000), 5, quiet=True)
+    trained = ppo.train_ppo(replace(config, value_first=10_000), 5, quiet=True)
     moved = {name for name, tensor in trained.named_parameters() if not torch.equal(tensor, start.get_parameter(name))}
     assert moved == {name for name, _ in start.named_parameters() if name.startswith("critic.")}
-    after = ppo.train(replace(config, value_first=128), 5, quiet=True)
+    after = ppo.train_ppo(replace(config, value_first=128), 5, quiet=True)
     assert not torch.equal(after.network[0].weight, start.network[0].weight)

@@ -71,7 +71,7 @@ def assert_same(one: Replay, other: Replay) -> None:
     if len(one):
         beta = None if one.prioritised is None else 0.7
         samples = [replay.sample(64, torch.Generator().manual_seed(9), beta=beta) for replay in (one, other)]
-        assert all(torch.equal(getattr(samples[0], name), getattr(samples[1], name)) for name in vars(samples[0]))
+        assert all(torch.equal(getattr(samples[0], name), getattr(samples[1], name)) for name in samples[0]._fields)
 
 
 def names(folder: Path) -> list[str]:

@@ -180,7 +180,7 @@ def test_the_same_generator_gives_the_same_sample() -> None:
     replay = counting_replay(60)
     play(replay, range(40))
     one, other = replay.sample(32, generator(3)), replay.sample(32, generator(3))
-    assert all(torch.equal(getattr(one, name), getattr(other, name)) for name in vars(one))
+    assert all(torch.equal(getattr(one, name), getattr(other, name)) for name in one._asdict())
     assert not torch.equal(one.position, replay.sample(32, generator(4)).position)
 
 

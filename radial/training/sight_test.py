@@ -200,7 +200,7 @@ def test_the_value_counts_by_its_weight() -> None:
         actor, learner, _, rng = set_up(replace(CONFIG, value_weight=weight, max_grad_norm=None, chunk=None), 0, CPU)
         learner.learn(some_rows(actor, 8), 0, 1.0, rng)
         moved = learner.flat.split(learner.adam.first)
-        gradients[weight] = moved["network.head.weight"]
+        gradients[weight] = moved["agent.network.head.weight"]
     torch.testing.assert_close(4 * gradients[0.25][-1], gradients[1.0][-1])
     torch.testing.assert_close(
         gradients[0.25][:-1], gradients[1.0][:-1]
@@ -230,7 +230,7 @@ def test_every_objective_trains_on_frames(objective: Any) -> None:
 
 def test_the_same_seed_gives_the_same_agent_and_a_resumed_run_goes_on(tmp_path: Path, monkeypatch: Any) -> None:
     whole = weights(train(CONFIG, 3, quiet=True))
-    monkeypatch.setattr(ppo.Scores, "mean", lambda self: None)
+    monkeypatch.setattr(ppo.Returns, "mean", lambda self: None)
     save = ppo.Run.save
 
     def stop(run: Any, *given: Any, **more: Any) -> None:
@@ -325,8 +325,8 @@ def test_of_one_network_the_last_output_alone_serves_the_value() -> None:
     agent, learner, _, _ = set_up(CONFIG, 0, CPU)
     pieces = learner.flat.split(learner.of_value)
     assert learner.of_value.sum() == 256 + 1
-    assert pieces["network.head.weight"][-1].all()
-    assert pieces["network.head.bias"][-1] == 1
+    assert pieces["agent.network.head.weight"][-1].all()
+    assert pieces["agent.network.head.bias"][-1] == 1
     trained = train(replace(CONFIG, value_first=1_000), 0, quiet=True)
     x = torch.rand(4, 3, 64, 64, generator=generator())
     assert torch.equal(trained.scores(x), agent.scores(x))
