@@ -30,9 +30,9 @@ def test_a_network_of_my_own() -> None:
 def test_without_a_critic_there_is_no_critic_attack() -> None:
     agent = wrap(mlp([4, 8, 2]), "categorical")
     with pytest.raises(BadInput, match="needs an agent with a value function"):
-        Critic().score(agent, torch.zeros(1, 4))
+        Critic().objective(agent, torch.zeros(1, 4))
     judged = wrap(mlp([4, 8, 2]), "categorical", critic=mlp([4, 8, 1]))
-    assert Critic().score(judged, torch.zeros(1, 4))(torch.zeros(3, 4)).shape == (3,)
+    assert Critic().objective(judged, torch.zeros(1, 4))(torch.zeros(3, 4)).shape == (3,)
 
 
 def test_means() -> None:

@@ -106,7 +106,7 @@ class Agent(ABC):
 class Attack(Protocol):
     """Moves prepared observations inside a ball. The caller projects the answer onto the ball again."""
 
-    def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
+    def perturb(self, agent: Agent, ball: Ball, rng: torch.Generator) -> Tensor:
         """The observations shown to the agent, (B, *obs); rows are independent."""
 
     def reset(self, done: Tensor) -> None:

@@ -20,7 +20,7 @@ from radial.core.agent import Agent
 from radial.core.ball import Ball
 from radial.core.checks import check_whole
 from radial.core.data import BadInput, EnvSpec, Step, VecEnv, Verdict
-from radial.core.search import Score, pgd
+from radial.core.search import AttackObjective, pgd
 from radial.envs.make import make_env
 from radial.envs.wrapper import Wrapped
 from radial.evaluation import statistics
@@ -196,7 +196,7 @@ class Search:
         return found
 
 
-def margin(agent: Agent, action: Tensor) -> Score:
+def margin(agent: Agent, action: Tensor) -> AttackObjective:
     """max_{y≠a} s_y(x) − s_a(x), (B, *obs) → (B,): positive where another action than a is chosen."""
     network = ranking(agent)
 
