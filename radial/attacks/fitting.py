@@ -16,8 +16,8 @@ from radial.agents.networks import mlp
 from radial.agents.normalizer import RewardScale
 from radial.core.agent import Agent
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
-from radial.envs.clipped import as_trained
 from radial.envs.make import make_env
+from radial.envs.wrapper import as_trained
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,7 +15,7 @@ from torch import Tensor
 from radial.core.data import DTYPES, BadInput, Bounds
 
 NORMS = (1.0, 2.0, math.inf)
-KINDS = ("uniform", "corner", "sparse")
+SAMPLE_KINDS = ("uniform", "corner", "sparse")
 
 
 @dataclass(frozen=True, eq=False)
@@ -178,15 +178,18 @@ class Ball:
         """
         if not isinstance(rng, torch.Generator):
             raise BadInput(f"rng must be a torch.Generator, got {type(rng).__name__}")
-        if kind not in KINDS:
-            raise BadInput(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+        if kind not in SAMPLE_KINDS:
+            raise BadInput(f"kind must be one of {', '.join(SAMPLE_KINDS)}, got {kind!r}")
         if self.p == math.inf:
             box = self.box()
             noise = torch.rand(self.center.shape, generator=rng, dtype=self.center.dtype, device=self.center.device)
             if kind == "uniform":
                 return torch.minimum(box.lower + noise * (box.upper - box.lower), box.upper)
             corner = torch.where(noise < 0.5, box.lower, box.upper)
-            return corner if kind == "corner" else torch.where((noise * 7919) % 1 < 0.1, corner, self.center)
+            if kind == "corner":
+                return corner
+            moved = torch.rand(self.center.shape, generator=rng, dtype=self.center.dtype, device=self.center.device)
+            return torch.where(moved < 0.1, corner, self.center)
         shift = (self._sample_l2 if self.p == 2 else self._sample_l1)(rng, kind) * self.budget().double().flatten(1)
         return self.project((self.center.double() + shift.view(self.center.shape)).to(self.center.dtype))
 

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from radial.core.data import BadInput, EnvSpec
-from radial.envs.atari_frames import SKIP, WIDTH, Frames
+from radial.envs.atari_frames import SCREEN_WIDTH, SKIP, RawFrames
 from radial.envs.envpool_vec import cores
 
 Rows = NDArray[np.intp]
@@ -26,7 +26,7 @@ class Raw:
     frames  (K, *frame) uint8     reward  (K,) float32     over  (K,) bool  the game is over     lives  (K,) int64
     """
 
-    frames: Frames
+    frames: RawFrames
     reward: NDArray[np.float32]
     over: NDArray[np.bool_]
     lives: NDArray[np.int64]
@@ -76,12 +76,12 @@ class Picture:
         """Of what is kept of one frame."""
         if self.rows is None:
             return (self.stack, 84, 84)
-        return (self.rows.stop - self.rows.start, WIDTH, 3)
+        return (self.rows.stop - self.rows.start, SCREEN_WIDTH, 3)
 
     @property
     def options(self) -> dict[str, Any]:
         """What ale-py and EnvPool call by one name."""
-        height, width = (84, 84) if self.rows is None else (self.height, WIDTH)
+        height, width = (84, 84) if self.rows is None else (self.height, SCREEN_WIDTH)
         return {"img_height": height, "img_width": width, "stack_num": self.stack, "use_fire_reset": self.fire}
 
 
@@ -145,7 +145,7 @@ class AlePools:
         """Let the threads end."""
         self._pools = []
 
-    def _cut(self, obs: Frames) -> Frames:
+    def _cut(self, obs: RawFrames) -> RawFrames:
         return obs[0] if self._picture.rows is None else obs[0, 0, self._picture.rows]
 
 
@@ -196,7 +196,7 @@ class EnvPools:
         """Let the threads end."""
         self._pool.close()
 
-    def _cut(self, obs: Frames) -> Frames:
+    def _cut(self, obs: RawFrames) -> RawFrames:
         return obs if self._picture.rows is None else obs.transpose(0, 2, 3, 1)[:, self._picture.rows]
 
 
@@ -257,16 +257,16 @@ class Single:
     def close(self) -> None:
         """Nothing to free."""
 
-    def save(self) -> tuple[Any, Frames, int, NoOps]:
+    def save(self) -> tuple[Any, RawFrames, int, NoOps]:
         """The emulator with its random numbers, the last frame, how many games were begun, and how the next will."""
         return self._ale.cloneState(include_rng=True), self._shown, self._resets, self._noops
 
-    def restore(self, state: tuple[Any, Frames, int, NoOps]) -> None:
+    def restore(self, state: tuple[Any, RawFrames, int, NoOps]) -> None:
         """Back to a saved state, which stays as it is."""
         emulated, self._shown, self._resets, self._noops = state
         self._ale.restoreState(emulated)
 
-    def _screen(self) -> Frames:
+    def _screen(self) -> RawFrames:
         return self._ale.getScreenRGB()[self._picture.rows]
 
     def _raw(self, reward: float) -> Raw:
@@ -315,7 +315,7 @@ class LastThree:
                 break
         return Raw(self._last[:, rows].max(axis=0), total.reward, total.over, total.lives)
 
-    def _put(self, rows: Rows, frames: Frames) -> None:
+    def _put(self, rows: Rows, frames: RawFrames) -> None:
         self._last[self._next[rows], rows] = frames
         self._next[rows] = (self._next[rows] + 1) % 3
 

@@ -18,9 +18,8 @@ from radial.envs.atari import Games, ale_engine, picture_of
 from radial.envs.atari_frames import GAMES, PRESETS
 from radial.envs.atari_pools import LastThree, Single
 from radial.envs.contract import actions_of, observation_shape
-from radial.envs.gymnasium_vec import simulator_of
+from radial.envs.gymnasium_vec import quiet_about_age, simulator_of
 from radial.envs.make import suite_of
-from radial.envs.quiet import quiet_about_age
 
 _ROW = np.arange(1)
 

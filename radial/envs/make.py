@@ -21,7 +21,6 @@ from radial.envs.atari import make_atari
 from radial.envs.atari_frames import GAMES, PRESETS
 from radial.envs.envpool_vec import make_envpool
 from radial.envs.gymnasium_vec import make_gymnasium
-from radial.envs.renamed import successor
 
 Option = bool | int | float | str
 Options = Mapping[str, Option]
@@ -30,6 +29,31 @@ MUJOCO = tuple(f"{task}-{v}" for task in ("Hopper", "Walker2d", "HalfCheetah", "
 NO_FRAMESKIP = "NoFrameskip-v4"
 ATARI_BACKENDS = ("ale", "envpool")
 CLASSIC = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1")
+
+# Ids that old agents were trained on and Gymnasium no longer steps → the task with the same observations, actions and
+# rewards that took their place. Physics engines differ, and the warning says so.
+_OLD_MUJOCO = (
+    "Hopper",
+    "Walker2d",
+    "HalfCheetah",
+    "Swimmer",
+    "InvertedPendulum",
+    "InvertedDoublePendulum",
+    "Reacher",
+)
+_RENAMED = {
+    **{f"{task}-v{old}": f"{task}-v4" for task in _OLD_MUJOCO for old in (1, 2, 3)},
+    "Humanoid-v2": "Humanoid-v4",
+    "Humanoid-v3": "Humanoid-v4",
+    "Pendulum-v0": "Pendulum-v1",
+    "LunarLander-v2": "LunarLander-v3",
+    "LunarLanderContinuous-v2": "LunarLanderContinuous-v3",
+    "BipedalWalker-v2": "BipedalWalker-v3",
+    "BipedalWalkerHardcore-v2": "BipedalWalkerHardcore-v3",
+    "CarRacing-v0": "CarRacing-v3",
+    "CarRacing-v1": "CarRacing-v3",
+    "CarRacing-v2": "CarRacing-v3",
+}
 
 
 @dataclass(frozen=True)
@@ -86,8 +110,9 @@ def spec_for(id: str) -> EnvSpec:
     """
     now = successor(id)
     if now is not None:
-        warnings.warn(now.note, UserWarning, stacklevel=2)
-        id = now.id
+        note = f"{id} is gone: {now} takes its place, the same task on a newer engine; scores may differ"
+        warnings.warn(note, UserWarning, stacklevel=2)
+        id = now
     if id.endswith(NO_FRAMESKIP) and id.removesuffix(NO_FRAMESKIP) in GAMES:
         return EnvSpec("atari", id.removesuffix(NO_FRAMESKIP))
     game, _, split = id.partition("-")
@@ -98,6 +123,11 @@ def spec_for(id: str) -> EnvSpec:
             return EnvSpec(name, id)
     known = [known for suite in SUITES.values() for known in suite.ids()]
     raise BadInput(f"unknown environment {id!r}{_nearest(id, known)}")
+
+
+def successor(env_id: str) -> str | None:
+    """The id that took the place of one that is gone; None for every other id."""
+    return _RENAMED.get(env_id)
 
 
 def spec_named(path: Path) -> EnvSpec | None:

@@ -21,8 +21,8 @@ from radial.core import checks
 from radial.core.agent import Attack
 from radial.core.data import BadInput, Continuous, EnvSpec, VecEnv
 from radial.core.schedules import Constant, Schedule, settle
-from radial.envs.clipped import as_trained
 from radial.envs.make import make_env
+from radial.envs.wrapper import as_trained
 from radial.losses.policy import gae
 from radial.objectives.surrogate import SA, Objective, Plain, RadialOverlap, RadialReleased
 from radial.runs.config import LATER, recorded
