@@ -16,7 +16,7 @@ from radial.core.agent import Agent, Card
 from radial.core.checks import check_whole, is_finite, is_sizes
 from radial.core.data import BadInput, Continuous, Discrete
 
-Kind = Literal["q", "categorical", "gaussian"]
+OutputKind = Literal["q", "categorical", "gaussian"]
 Prepare = Callable[[Tensor], Tensor]
 
 
@@ -114,8 +114,8 @@ class WrappedGaussian(_Wrapped):
         return mean + self.log_std.exp() * torch.randn(mean.shape, generator=rng, device=rng.device)
 
 
-Wrapped = WrappedQ | WrappedCategorical | WrappedGaussian
-KINDS: dict[str, type[WrappedQ] | type[WrappedCategorical] | type[WrappedGaussian]] = {
+WrappedAgent = WrappedQ | WrappedCategorical | WrappedGaussian
+WRAPPERS: dict[str, type[WrappedQ] | type[WrappedCategorical] | type[WrappedGaussian]] = {
     "q": WrappedQ,
     "categorical": WrappedCategorical,
     "gaussian": WrappedGaussian,
@@ -124,7 +124,7 @@ KINDS: dict[str, type[WrappedQ] | type[WrappedCategorical] | type[WrappedGaussia
 
 def wrap(
     module: nn.Module,
-    kind: Kind,
+    kind: OutputKind,
     prepare: Prepare | None = None,
     *,
     actions: int | None = None,
@@ -133,7 +133,7 @@ def wrap(
     valid_range: tuple[float, float] | None = None,
     log_std: Tensor | None = None,
     clips_actions: bool = False,
-) -> Wrapped:
+) -> WrappedAgent:
     """An agent around any network (B, *obs) → (B, A) that torch.fx can trace, in eval mode.
 
     kind         "q": the largest output is the action; "categorical": outputs are logits; "gaussian": outputs are means
@@ -142,8 +142,8 @@ def wrap(
     critic       (B, *obs) → (B, 1), if there is one: some attacks ask it
     valid_range  what an observation can be at all after `prepare`, such as (0, 1) for pictures
     """
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise BadInput(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    if not isinstance(kind, str) or kind not in WRAPPERS:
+        raise BadInput(f"kind must be one of {', '.join(WRAPPERS)}, got {kind!r}")
     for name, given in (("module", module), ("critic", critic)):
         if not isinstance(given, nn.Module) and not (name == "critic" and given is None):
             raise BadInput(f"{name} must be a torch.nn.Module, got {type(given).__name__}")
@@ -151,7 +151,7 @@ def wrap(
     if log_std is not None and not isinstance(log_std, Tensor):
         raise BadInput(f"log_std must be a tensor (D,) or None, got {log_std!r}")
     count = _outputs(module) if actions is None else check_whole("actions", actions, 1)
-    agent = KINDS[kind](module, prepare, observation_shape=observation_shape, critic=critic, valid_range=valid_range)
+    agent = WRAPPERS[kind](module, prepare, observation_shape=observation_shape, critic=critic, valid_range=valid_range)
     if isinstance(agent, WrappedGaussian):
         if log_std is not None and (log_std.shape != (count,) or not bool(log_std.isfinite().all())):
             raise BadInput(f"log_std must be {count} finite numbers, got {tuple(log_std.shape)}: {str(log_std)[:60]}")
@@ -183,10 +183,10 @@ def _outputs(module: nn.Module) -> int:
 
 # ----------------------------------------------------------------------------------------- agents without inheritance
 
-PARTS = ("network", "actions", "prepare", "scores", "act")  # that make any object an agent
+AGENT_PARTS = ("network", "actions", "prepare", "scores", "act")  # that make any object an agent
 
 
-def as_agent(given: object, field: str = "agent", parts: tuple[str, ...] = PARTS) -> Agent:
+def as_agent(given: object, field: str = "agent", parts: tuple[str, ...] = AGENT_PARTS) -> Agent:
     """An `Agent` as it is; any other object with the `parts` of one behind the same interface.
 
     field  the caller's name of it, for the message where it is no agent

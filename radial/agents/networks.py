@@ -65,6 +65,7 @@ class NatureDueling(Dueling):
     """
 
     SIZES = (32, 64, 64, 512)  # of the paper
+    SIDE = 84  # pixels of a frame
 
     def __init__(self, actions: int, channels: int = 1, sizes: Sequence[int] = SIZES) -> None:
         first, second, third, units = sizes
@@ -128,6 +129,7 @@ class AtariActorCritic(JointActorCritic):
     """
 
     SIZES = (32, 32, 64, 64, 512)  # of the paper
+    SIDE = 80  # pixels of a frame
 
     def __init__(self, actions: int, channels: int = 1, sizes: Sequence[int] = SIZES) -> None:
         first, second, third, fourth, units = sizes
@@ -169,6 +171,8 @@ class ResidualBlock(nn.Module):
 
 class ImpalaResNet(nn.Module):
     """The IMPALA network of the ProcGen agents, for 64×64×3 frames."""
+
+    SHAPE = (3, 64, 64)  # colours and pixels of a frame
 
     def __init__(self, actions: int = 15) -> None:
         super().__init__()

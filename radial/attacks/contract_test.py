@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from radial.agents.actor_critic import ActorCritic
+from radial.agents.convert import AGENTS
 from radial.agents.q_agent import QAgent
-from radial.agents.registry import AGENTS
 from radial.attacks import ATTACKS
 from radial.attacks.compounding import Compounding
 from radial.attacks.fitting_test import LinearWorld, random_agent

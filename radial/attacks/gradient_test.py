@@ -7,8 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from radial.agents.actor_critic import ActorCritic
-from radial.agents.impala_agent import ImpalaAgent
+from radial.agents.actor_critic import ActorCritic, ImpalaAgent
 from radial.agents.q_agent import QAgent
 from radial.attacks import ATTACKS
 from radial.attacks.fitting_test import random_agent

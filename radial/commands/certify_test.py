@@ -9,7 +9,7 @@ import torch
 
 from radial import cli
 from radial.agents import saved as checkpoints
-from radial.agents.impala_agent import ImpalaAgent
+from radial.agents.actor_critic import ImpalaAgent
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.saved import save
 from radial.core.data import EnvSpec

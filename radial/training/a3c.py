@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from radial.agents.actor_critic import ActorCritic
-from radial.agents.registry import AnyAgent, check_fit
+from radial.agents.convert import AnyAgent, check_init
 from radial.core import checks
 from radial.core.data import BadInput, Discrete, EnvSpec, VecEnv
 from radial.core.schedules import Constant, Linear
@@ -276,7 +276,7 @@ def check_env(config: A3CConfig, env: VecEnv, init: AnyAgent | None = None) -> t
     with torch.device("meta"):
         agent = ActorCritic(shape, actions.n, config.hidden)
     if init is not None:
-        check_fit(init, agent)
+        check_init(init, agent)
     return shape, actions
 
 

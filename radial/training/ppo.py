@@ -12,11 +12,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from radial.agents.impala_agent import ImpalaAgent
+from radial.agents.actor_critic import ImpalaAgent
+from radial.agents.convert import AnyAgent, check_init
 from radial.agents.networks import ACTIVATIONS
 from radial.agents.normalizer import RewardScale
 from radial.agents.policies import GaussianAgent
-from radial.agents.registry import AnyAgent, check_fit
 from radial.core import checks
 from radial.core.agent import Attack
 from radial.core.data import BadInput, Continuous, EnvSpec, VecEnv
@@ -268,7 +268,7 @@ def check_env(config: PPOConfig, env: VecEnv, init: AnyAgent | None = None) -> P
     if isinstance(agent, ImpalaAgent) and config.attack is not None:
         raise BadInput(f"attack must be none on frames such as those of {config.env.id}, got {config.attack!r}")
     if init is not None:
-        check_fit(init, agent)
+        check_init(init, agent)
     return agent
 
 

@@ -7,7 +7,7 @@ pixel, and become numbers when they are looked at, some rows at a time; policy a
 import torch
 from torch import Tensor, nn
 
-from radial.agents.impala_agent import ImpalaAgent
+from radial.agents.actor_critic import ImpalaAgent
 from radial.agents.policies import CategoricalAgent, GaussianAgent, agent_for
 from radial.core.data import BadInput, Continuous, Discrete
 from radial.losses.policy import Categorical

@@ -40,7 +40,7 @@ def untrusted(path: Path) -> Iterator[None]:
 
 
 def read_archive(path: Path, objects: Collection[str] = (), file: IO[bytes] | None = None) -> object:
-    """The object in a torch archive, as plain data: dicts, lists, numbers, tensors, `Array` and `Inert`.
+    """The object in a torch archive, as plain data: dicts, lists, numbers, tensors, `InertArray` and `Inert`.
 
     objects  dotted names of the foreign classes that become `Inert`; any other refuses the file. A state dict has none
     file     what is read in place of `path`: an archive inside another one
@@ -55,8 +55,8 @@ def read_pickle(path: Path, objects: Collection[str] = ()) -> object:
         return Machine(lambda _: refuse("it has no storages"), objects).run(file.read(PICKLE + 1))
 
 
-def fingerprint(path: Path) -> str:
-    """What a card says of the file an agent came from: its name and its hash."""
+def file_source(path: Path) -> str:
+    """The `source` of a card: the name and the hash of the file an agent came from."""
     with path.open("rb") as file:
         return f"{path.name} sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 

@@ -3,7 +3,6 @@
 Which names a library gives its layers is the importers' business.
 """
 
-import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
@@ -111,12 +110,6 @@ def outputs_of(module: nn.Sequential) -> int:
     """How many numbers the last layer gives."""
     last = [layer for layer in module if isinstance(layer, nn.Linear)][-1]
     return last.out_features
-
-
-def digest(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _filled(layer: Layer, weight: Tensor, bias: Tensor) -> Layer:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from radial.agents.importers.archive import read_pickle
-from radial.agents.importers.restricted import Array, Inert
+from radial.agents.importers.restricted import Inert, InertArray
 from radial.agents.preprocessing import RunningScale
 from radial.core.data import BadInput
 
@@ -70,7 +70,7 @@ def _number(path: Path, thing: object, name: str) -> float:
 
 def _array(path: Path, stats: object, name: str) -> Tensor:
     array = _field(path, stats, name)
-    if not isinstance(array, Array) or array.value is None or array.value.size == 0:
+    if not isinstance(array, InertArray) or array.value is None or array.value.size == 0:
         raise BadInput(f"{path}: the {name} of the observations must be an array")
     numbers = torch.from_numpy(array.value.astype("float64"))
     if not bool(numbers.isfinite().all()):
