@@ -145,7 +145,7 @@ def _policy(agent: WrappedCategorical | WrappedGaussian, field: str) -> Categori
 
 
 def _normalize(made: CategoricalAgent | GaussianAgent, door: AsFloat | RunningScale) -> None:
-    """The moments of which our normaliser makes what the door does."""
+    """The moments with which our normaliser does the same as the door."""
     made.normalizer.clip = NO_CLIP
     if isinstance(door, RunningScale):
         made.normalizer.clip = door.clip
@@ -183,7 +183,7 @@ def _numbers(layer: AffineLayer) -> tuple[Tensor, Tensor]:
 
 
 def _copy(ours: AffineLayer, weight: Tensor, bias: Tensor) -> None:
-    """Weights into a layer at least as large; what is left over is 0, and stays so in training, on both its sides."""
+    """Weights into a layer at least as large; the rest is 0 on both its sides, and stays so in training."""
     assert ours.bias is not None
     ours.weight.zero_()
     ours.bias.zero_()

@@ -1,7 +1,6 @@
-"""Agents around networks of other people: `wrap`, and the three kinds it makes.
+"""Agents around third-party networks: `wrap` for a network, `as_agent` for an object that is nearly an agent.
 
-How such a network is read from a file is in `importers`; before one is trained or
-saved it becomes one of ours (`adopted`).
+How a checkpoint is read is in `importers`; before an imported agent is trained or saved, `convert.own` converts it.
 """
 
 from collections.abc import Callable
@@ -21,11 +20,7 @@ Prepare = Callable[[Tensor], Tensor]
 
 
 class _Wrapped(nn.Module, Agent):
-    """What the three kinds share: the network, a door for units, what is known of the spaces, a card.
-
-    valid_range   what an observation can be at all, in network units; None: anything
-    clips_actions  actions were cut to the env's box in training
-    """
+    """The base of the three kinds: the network, a door for units, the shape of an observation if known, a card."""
 
     def __init__(
         self,
@@ -43,7 +38,7 @@ class _Wrapped(nn.Module, Agent):
         self.card = Card(env=None)
 
     def prepare(self, obs: Tensor) -> Tensor:
-        """What the env gives (B, *obs) → what the network takes, float32."""
+        """Observations of the env (B, *obs) → the network's input, float32."""
         if self.observation_shape is not None and obs.shape[1:] != self.observation_shape:
             shape = ", ".join(str(size) for size in self.observation_shape)
             raise BadInput(f"obs must have shape (B, {shape}), got {tuple(obs.shape)}")
@@ -137,10 +132,10 @@ def wrap(
     """An agent around any network (B, *obs) → (B, A) that torch.fx can trace, in eval mode.
 
     kind         "q": the largest output is the action; "categorical": outputs are logits; "gaussian": outputs are means
-    prepare      what the env gives (B, *obs) → what the network takes, float32; default: only the conversion
+    prepare      observations of the env (B, *obs) → the network's input, float32; default: only the conversion
     actions      how many outputs; default: those of the last linear layer
     critic       (B, *obs) → (B, 1), if there is one: some attacks ask it
-    valid_range  what an observation can be at all after `prepare`, such as (0, 1) for pictures
+    valid_range  the values an observation can take after `prepare`, such as (0, 1) for frames
     """
     if not isinstance(kind, str) or kind not in WRAPPERS:
         raise BadInput(f"kind must be one of {', '.join(WRAPPERS)}, got {kind!r}")
@@ -163,9 +158,9 @@ def wrap(
 
 
 def _check(prepare: object, observation_shape: object, valid_range: object) -> None:
-    """Refuse what is no function, no shape, no range."""
+    """Refuse arguments that are no function, no shape or no range."""
     if prepare is not None and not callable(prepare):
-        raise BadInput(f"prepare must be a function from observations to what the network takes, got {prepare!r}")
+        raise BadInput(f"prepare must be a function from observations to the network's input, got {prepare!r}")
     if observation_shape is not None and not (isinstance(observation_shape, tuple) and is_sizes(observation_shape)):
         raise BadInput(f"observation_shape must be a tuple of sizes ≥ 1 such as (4,), got {observation_shape!r}")
     if valid_range is not None:

@@ -1,7 +1,7 @@
 """The networks of the papers, each traceable by torch.fx: no checks and no branches in `forward`.
 
-Inputs are in network units ((B, C, H, W) in [0, 1], or normalised vectors); turning observations into these is the
-agent's business.
+Inputs are in network units ((B, C, H, W) in [0, 1], or normalised vectors); `Agent.prepare`
+turns observations into these.
 """
 
 from collections.abc import Sequence
@@ -112,7 +112,7 @@ class JointActorCritic(nn.Module):
 
     @cached_property  # a network that stays the same one is traced once
     def logits(self) -> nn.Sequential:
-        """X → logits (B, A), as a network of its own that shares these weights: what is certified of an action."""
+        """X → logits (B, A), as a network of its own that shares these weights: the one to certify."""
         *trunk, head = self.model
         assert isinstance(head, nn.Linear)
         return nn.Sequential(*trunk, Outputs(head, slice(1, None)))
@@ -188,7 +188,7 @@ class ImpalaResNet(nn.Module):
 
     @cached_property  # a network that stays the same one is traced once
     def logits(self) -> nn.Sequential:
-        """X → logits (B, A), as a network of its own that shares these weights: what is certified of an action."""
+        """X → logits (B, A), as a network of its own that shares these weights: the one to certify."""
         return nn.Sequential(self.trunk, Outputs(self.head, slice(None, -1)))
 
     def forward(self, x: Tensor) -> Tensor:

@@ -1,6 +1,6 @@
-"""Who acts on a policy: a policy network, its critic, and the normaliser that turns observations into network units.
+"""Policies with a critic of their own, and the two bases of all agents: normalised observations, or raw ones.
 
-How it was trained is not known here; the card only records it.
+How an agent was trained is not known here; the card only records it.
 """
 
 import math
@@ -17,7 +17,7 @@ from radial.core.data import BadInput, Continuous, Discrete
 
 
 class SoftmaxPolicy(Agent):
-    """How an agent acts whose scores are the logits of a softmax."""
+    """A policy whose scores are the logits of a softmax."""
 
     actions: Discrete
     log_std = None
@@ -27,7 +27,7 @@ class SoftmaxPolicy(Agent):
         return self.scores(x).argmax(-1) if rng is None else self.sample(x, self.noise(rng, x.shape[0]))
 
     def noise(self, rng: torch.Generator, *shape: int) -> Tensor:
-        """What `sample` needs to be random: numbers of Gumbel's distribution (*shape, A)."""
+        """The noise of `sample`: numbers of Gumbel's distribution (*shape, A)."""
         uniform = torch.rand((*shape, self.actions.n), generator=rng, device=rng.device)
         return -(-uniform.clamp(min=1e-20).log()).log()
 
@@ -41,10 +41,10 @@ class SoftmaxPolicy(Agent):
 
 
 class _Normalized(nn.Module, Agent):
-    """What the agents of PPO share: a policy and a critic of one shape, a normaliser in `prepare`, and a card.
+    """The base of PPO's agents for vectors: a policy and a critic of one shape, a normaliser in `prepare`, a card.
 
     activation     a key of ACTIVATIONS
-    clips_actions  actions are cut to the env's box before they are taken
+    clips_actions  actions are clipped to the env's box before they are taken
     """
 
     network: nn.Module
@@ -104,10 +104,10 @@ class _Normalized(nn.Module, Agent):
 
 
 class RawAgent(nn.Module, Agent):
-    """Frames (C, side, side) become shares of 255, vectors (features,) stay as they are.
+    """The base of agents without a normaliser: frames (C, side, side) are divided by 255, vectors (features,) are not.
 
     hidden       the sizes of the network's layers; None: two of 64 for vectors, the paper's `sizes` for frames
-    valid_range  what an observation can be at all, in network units: [0, 1] for frames, None (anything) for vectors
+    valid_range  the values an observation can take, in network units: [0, 1] for frames, None (any) for vectors
     """
 
     network: nn.Module
@@ -144,7 +144,7 @@ class RawAgent(nn.Module, Agent):
 
     @property
     def has_value(self) -> bool:
-        """They all have one."""
+        """Every one of them has a value function."""
         return True
 
     def units(self) -> Tensor:
@@ -174,11 +174,11 @@ class GaussianAgent(_Normalized):
         self.log_std = nn.Parameter(torch.zeros(size))
 
     def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
-        """The mean action (B, D), or with `rng` a sample. Never cut here: the env does, or the simulator."""
+        """The mean action (B, D), or with `rng` a sample. Never clipped here: the env does, or the simulator."""
         return self.scores(x) if rng is None else self.sample(x, self.noise(rng, x.shape[0]))
 
     def noise(self, rng: torch.Generator, *shape: int) -> Tensor:
-        """What `sample` needs to be random: standard normal numbers (*shape, D)."""
+        """The noise of `sample`: standard normal numbers (*shape, D)."""
         return torch.randn((*shape, self.actions.size), generator=rng, device=rng.device)
 
     def sample(self, x: Tensor, noise: Tensor) -> Tensor:

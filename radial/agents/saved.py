@@ -29,7 +29,7 @@ CARD_FORMAT = 1
 WIDER_FORMAT = 2  # the format of agents that need one of the fields in MORE
 WEIGHTS, CARD = "weights.safetensors", "card.json"
 CARD_SIZE = 1 << 20  # bytes
-LARGEST_SIZE = 1 << 20  # of a size in a card: a bound on what is built before the weights are seen
+LARGEST_SIZE = 1 << 20  # of a size in a card: limits the network that is built before its weights are read
 FIELDS = {"format", "kind", "observation_shape", "actions", "hidden", "clip", "env", "recipe", "seed", "steps",
           "commit", "source", "results", "sha256"}  # fmt: skip
 MORE = ("activation", "clips_actions")
@@ -46,7 +46,7 @@ def save(
 ) -> Path:
     """Write an agent: its weights and its card, complete or not at all; an agent that was there is then gone.
 
-    agent    one of others is saved as the agent of ours that it can be
+    agent    an imported one is saved as the agent it converts to
     results  replaces the card's own
     dtype    of the weights, float32 or float16; the normaliser is always float64
     """
@@ -68,7 +68,7 @@ def save(
     except (TypeError, ValueError) as error:
         raise BadInput(f"card must be JSON: {error}") from None
     folder = Path(folder)
-    _read_card(folder / CARD, json.loads(text))  # what `load_agent` would refuse is not written
+    _read_card(folder / CARD, json.loads(text))  # never write a card that `load_agent` would refuse
     if folder.exists() and not (folder / CARD).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInput(f"{folder} exists and is not a saved agent; choose another folder")
     write_folder(folder, {WEIGHTS: weights, CARD: text.encode()})
@@ -138,9 +138,9 @@ def _sync(folder: Path) -> None:
 
 
 def load_agent(path: str | Path, env: EnvSpec | None = None) -> Loaded:
-    """An agent from its folder, from the run that trained it, or from a file of others; its normaliser is frozen.
+    """An agent from its folder, the run that trained it, or a third-party checkpoint; its normaliser is frozen.
 
-    Others are the papers (.model), Stable-Baselines3 (.zip) and CleanRL (.cleanrl_model), read as data.
+    Third parties are the papers (.model), Stable-Baselines3 (.zip) and CleanRL (.cleanrl_model), read as data.
 
     env  where it is to act, if the file does not say or another is wanted
     """
@@ -163,7 +163,7 @@ def _import(path: Path) -> Loaded:
 
 
 def _agent_folder(path: Path) -> Path:
-    """The folder with the card: the path itself, the agent of a run, or what an interrupted `save` left."""
+    """The folder with the card: the path itself, the agent of a run, or the remains of an interrupted `save`."""
     for folder in (path, path / "agent"):
         for candidate in (folder, _previous(folder)):
             if (candidate / CARD).is_file() and (candidate / WEIGHTS).is_file():
@@ -203,7 +203,7 @@ def read_folder(folder: Path) -> AnyAgent:
 
 
 def _activation(source: Path, kind: str, data: Mapping[str, Any]) -> dict[str, str]:
-    """What the wider format says, for the kinds that have it."""
+    """The fields of the wider format, for the kinds that have them."""
     if data["format"] == CARD_FORMAT:
         return {}
     if kind not in ("gaussian", "categorical"):
@@ -255,7 +255,7 @@ def _sizes(source: Path, name: str, value: Any) -> tuple[int, ...]:
 
 
 def _read_card(source: Path, data: Mapping[str, Any]) -> Card:
-    """What is only recorded, checked to be what it says it is."""
+    """The recorded facts, each checked for its type."""
     for name in ("recipe", "results"):
         if not isinstance(data[name], dict):
             raise BadInput(f"{source}: {name} must be an object")

@@ -41,7 +41,7 @@ def zoo_names() -> list[str]:
 
 
 def zoo_agents() -> tuple[list[Resident], list[str]]:
-    """All of them, each loaded and so known to be whole; and what is wrong with those that are not."""
+    """All agents, each loaded and so known to be whole; and one line for each that cannot be loaded."""
     whole, broken = [], []
     for name in zoo_names():
         try:

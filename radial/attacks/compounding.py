@@ -1,4 +1,4 @@
-"""The compounding attack of RADIAL's appendix: learn how the world moves, then bend the path it takes.
+"""The compounding attack of RADIAL's appendix: learn the dynamics, then bend the trajectory.
 
 `Compounding` holds the settings and learns a dynamics model; `CompoundingAttack` is the fitted attack.
 """
@@ -45,11 +45,11 @@ class Dynamics(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class CompoundingAttack(Memoryless):
-    """Ascent on how far one wrong look leads away within `horizon` steps of the learned world.
+    """Ascent on the distance to which one perturbed observation leads within `horizon` steps of the learned dynamics.
 
     maximise ‖ŝ_n(δ) − ŝ_n(0)‖² over the ball, where ŝ_1(δ) = F(s, π(s + δ)) and ŝ_{k+1} = F(ŝ_k, π(ŝ_k))
-    (RADIAL, appendix "Compounding attack on MuJoCo", items 2 and 3: s_perturbed and s_target). The world starts from
-    the true s: only the agent's view of it is moved. The start is off the centre, where the objective is flat.
+    (RADIAL, appendix "Compounding attack on MuJoCo", items 2 and 3: s_perturbed and s_target). The dynamics start
+    from the true s: only the observation is perturbed. The ascent starts off the centre, where the objective is flat.
     """
 
     dynamics: nn.Module = field(repr=False)
@@ -81,8 +81,8 @@ class CompoundingAttack(Memoryless):
 class Compounding:
     """Fits the dynamics model to the agent's own play, half of it sampled, half as it acts when evaluated.
 
-    Sampled actions show what actions do; the others keep to the states that matter, which a policy with a wide
-    distribution would hardly reach.
+    Sampled actions show the effect of actions; the others visit the states of an evaluation, which a policy with a
+    wide distribution would hardly reach.
     """
 
     horizon: int = 3  # n

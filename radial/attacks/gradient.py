@@ -116,7 +116,7 @@ class MAD(Memoryless):
         return self.climb(agent, ball, [normal_like(ball.center, rng) for _ in range(self.draws(agent))])
 
     def climb(self, agent: Agent, ball: Ball, noise: Sequence[Tensor]) -> Tensor:
-        """The last iterate, (B, *obs), as a function of what was drawn: a training can compile that."""
+        """The last iterate, (B, *obs), as a function of the drawn noise, which a training can compile."""
         objective = self.objective(agent, ball.center)
         x = one_step_away(ball, self.steps, noise[0])
         if isinstance(agent.actions, Discrete):

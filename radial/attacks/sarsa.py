@@ -32,7 +32,7 @@ from radial.core.search import AttackObjective
 
 @dataclass(frozen=True, eq=False)
 class SarsaAttack(Memoryless):
-    """Descent on (1 − ρ)·Q(s, π(s′)) − ρ·mean_j (π_j(s′) − π_j(s))² over s′: the state stays true, the view does not.
+    """Descent on (1 − ρ)·Q(s, π(s′)) − ρ·mean_j (π_j(s′) − π_j(s))² over s′: s itself stays true.
 
     π is the mean action, or the action probabilities; ρ is `mad_ratio`.
     """

@@ -1,6 +1,6 @@
 """The transfer attack: learn to imitate the agent, then attack the copy ("snooping", Inkawhich et al. 2020).
 
-It never asks for the agent's gradients, so it still works where those mislead; that is what it is for.
+It never asks for the agent's gradients, so it still works where those mislead: a check against gradient masking.
 """
 
 from dataclasses import dataclass, field

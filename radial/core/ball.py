@@ -1,4 +1,4 @@
-"""The set of observations an adversary may show: an ℓp ball around each observation, cut to the valid range.
+"""The set of observations an adversary may show: an ℓp ball around each observation, clipped to the valid range.
 
 Everything about its geometry is here, once: projection, sampling, the enclosing box, and the exact minimum of a
 linear form, which is where the dual norm lives. No network and no unit other than the network's own.
@@ -144,7 +144,7 @@ class Ball:
         )
 
     def project(self, x: Tensor) -> Tensor:
-        """The nearest point, distances measured in budgets, then cut to the range; (B, *obs) → (B, *obs)."""
+        """The nearest point, distances measured in budgets, then clipped to the range; (B, *obs) → (B, *obs)."""
         self._check_like_center(x)
         box = self.box()
         if self.p != math.inf:
@@ -172,7 +172,7 @@ class Ball:
     def sample(self, rng: torch.Generator, kind: str = "uniform") -> Tensor:
         """One random point per row, (B, *obs).
 
-        kind  "uniform": anywhere in the ball (before it is cut to the range, for p = 1 and 2);
+        kind  "uniform": anywhere in the ball (before it is clipped to the range, for p = 1 and 2);
               "corner": an extreme point, which is where linear functions are worst;
               "sparse": an extreme point in about a tenth of the features, the centre elsewhere (p = ∞).
         """
@@ -226,7 +226,7 @@ class Ball:
         """The exact minimum over the ball of each linear form rows·x + constant.
 
         rows  (B, K, *obs), or (1, K, *obs) when the forms are the same for every centre; (B, *obs): one form each
-        constant  broadcastable to what is returned        returns  (B, K); (B,) for one form each
+        constant  broadcastable to the result             returns  (B, K); (B,) for one form each
 
         Without a range: rows·center − ‖rows ∘ radius‖q with 1/p + 1/q = 1. With one, the box itself for p = ∞ and
         the dual problem of `_reach` for p = 1 and 2.

@@ -38,7 +38,7 @@ _GREY = np.array([9798, 19235, 3735], dtype=np.float32) / 2**15
 
 @dataclass(frozen=True)
 class Preset:
-    """How raw frames become observations, and what a reset is.
+    """How raw frames become observations, and how a reset is done.
 
     size        of the square observation
     pooled      the raw frames whose maximum, per colour, is shown: the last two or the last three of four

@@ -1,6 +1,6 @@
-"""Who emulates: ale-py's native threads, EnvPool's, or one emulator that can be cloned, all behind `Emulators`.
+"""Emulators: ale-py's native threads, EnvPool's, or one emulator that can be cloned, all behind `Emulators`.
 
-What an episode is, and what is seen of a frame, is not known here.
+Episodes are in `atari`, and how frames become observations in `atari_frames`.
 """
 
 import importlib
@@ -21,7 +21,7 @@ NEVER = 2**30  # frames until a native time limit: ours counts, because theirs s
 
 @dataclass(frozen=True, eq=False)
 class Raw:
-    """What K emulators gave.
+    """The outputs of K emulators.
 
     frames  (K, *frame) uint8     reward  (K,) float32     over  (K,) bool  the game is over     lives  (K,) int64
     """
@@ -38,7 +38,7 @@ class Raw:
         return Raw(frames, np.zeros(k, np.float32), np.zeros(k, np.bool_), np.zeros(k, np.int64))
 
     def put(self, where: NDArray[np.bool_], other: "Raw") -> None:
-        """Replace the rows `where` (K,) by those of `other`, except the reward: what a reset earns is lost."""
+        """Replace the rows `where` (K,) by those of `other`, except the reward: a reset earns none."""
         self.frames[where], self.over[where], self.lives[where] = other.frames, other.over, other.lives
 
 
@@ -57,7 +57,7 @@ class Emulators(Protocol):
 
 @dataclass(frozen=True)
 class Picture:
-    """What is asked of a native pool.
+    """The settings of a native pool.
 
     height  of the raw frames         rows  that are kept of them; None: resized to 84×84, grey
     skip    frames per step           pool  show the maximum of the last two frames, per colour
@@ -73,14 +73,14 @@ class Picture:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of what is kept of one frame."""
+        """Of one frame after the crop."""
         if self.rows is None:
             return (self.stack, 84, 84)
         return (self.rows.stop - self.rows.start, SCREEN_WIDTH, 3)
 
     @property
     def options(self) -> dict[str, Any]:
-        """What ale-py and EnvPool call by one name."""
+        """The options that ale-py and EnvPool call by one name."""
         height, width = (84, 84) if self.rows is None else (self.height, SCREEN_WIDTH)
         return {"img_height": height, "img_width": width, "stack_num": self.stack, "use_fire_reset": self.fire}
 
@@ -219,7 +219,7 @@ class Single:
     """One emulator without a pool, which can be saved: row 0 and nothing else.
 
     Its games begin as those of a pool with this seed, and its frames are those of the pools, also where a game is over:
-    there the pools show what they have, not the end.
+    there the pools show the last frame they have, not the end.
     """
 
     def __init__(self, rom: str, seed: int, picture: Picture) -> None:

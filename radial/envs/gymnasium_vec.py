@@ -42,7 +42,7 @@ class GymnasiumVec:
     seeds    one for each env, given at `reset`; None: the native env was seeded when it was made
     engine   backend, version, simulator
     timeout  seconds one native call may take; None: any time
-    clip_reward  learn from the reward clipped to ±1; the score stays what it is
+    clip_reward  learn from the reward clipped to ±1; the score stays unclipped
     steps    transitions so far over all envs; reset rows do not count
     """
 
@@ -191,7 +191,7 @@ def simulator_of(env: gymnasium.Env[Any, Any]) -> str:
 def quiet_about_age(env_id: str) -> Iterator[None]:
     """Silence warnings about old versions and old model attributes while the env `env_id` is made; pass on all others.
 
-    -v4 is what the paper's numbers belong to. MuJoCo would also append the message to a file in the working directory.
+    The paper's numbers belong to -v4. MuJoCo would also append the message to a file in the working directory.
     """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*is out of date", category=DeprecationWarning)

@@ -1,6 +1,6 @@
 """The front door: `SUITES`, `make_env`, `spec_for`, and how one seed becomes a seed for each env.
 
-How an env is stepped is the backends' business.
+The backends step them.
 """
 
 import difflib
@@ -58,7 +58,7 @@ _RENAMED = {
 
 @dataclass(frozen=True)
 class Request:
-    """What a suite is asked to build; checked already, except what only the env itself can know."""
+    """An order to a suite, checked as far as possible without making the env."""
 
     spec: EnvSpec
     seeds: Sequence[int]  # one for each env
@@ -71,7 +71,7 @@ class Suite:
     """A family of environments.
 
     ids      the ids it knows
-    options  name → what the value must be, for the message, and whether it is; None: the env's constructor decides
+    options  name → the allowed values in words, and a test of one; None: the env's constructor decides
     build    makes the vector env
     check    refuses options that do not go together, or not with the id
     """
@@ -106,7 +106,7 @@ def spec_for(id: str) -> EnvSpec:
     """The spec of a bare env id: of the first suite that knows it.
 
     Gym's PongNoFrameskip-v4 is Pong; a split of ProcGen's levels may follow the game, as in fruitbot-test. An id that
-    Gymnasium has given up becomes the one that took its place, with a warning.
+    Gymnasium has retired becomes the one that took its place, with a warning.
     """
     now = successor(id)
     if now is not None:
@@ -146,7 +146,7 @@ def spec_named(path: Path) -> EnvSpec | None:
 
 
 def example_for(observation_shape: tuple[int, ...] | None) -> str:
-    """An id that somebody with such an agent may want, for messages."""
+    """An id that fits such an agent, for messages."""
     if observation_shape is None or len(observation_shape) < 3:
         return "CartPole-v1"
     return "fruitbot" if tuple(observation_shape) == procgen.FRAME else "Pong"
@@ -208,7 +208,7 @@ _PROCGEN: dict[str, tuple[str, Callable[[Option], bool]]] = {
 
 
 def _registered() -> list[str]:
-    """Gymnasium's ids; its Atari games, there as soon as something imports ale_py, are the suite `atari`'s business."""
+    """Gymnasium's ids; its Atari games, there as soon as something imports ale_py, belong to the suite `atari`."""
     return [id for id in gymnasium.registry if not id.startswith("ALE/")]
 
 

@@ -1,6 +1,6 @@
-"""Opens the zip files torch and others write, checked before anything is unpacked, and reads what is pickled inside.
+"""Opens the zip files torch and others write, checked before anything is unpacked, and reads the pickle inside.
 
-The pickle itself is read by the machine in `restricted.py`; nothing here knows what an agent is.
+The pickle itself is read by the machine in `restricted.py`; nothing here knows of agents.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ BROKEN = (ValueError, zipfile.BadZipFile, zlib.error, struct.error, EOFError, In
 
 @contextmanager
 def untrusted(path: Path) -> Iterator[None]:
-    """Whatever is wrong with a file, say it in one line."""
+    """Turn any fault of a file into one line."""
     try:
         yield
     except Refused as refusal:
@@ -43,7 +43,7 @@ def read_archive(path: Path, objects: Collection[str] = (), file: IO[bytes] | No
     """The object in a torch archive, as plain data: dicts, lists, numbers, tensors, `InertArray` and `Inert`.
 
     objects  dotted names of the foreign classes that become `Inert`; any other refuses the file. A state dict has none
-    file     what is read in place of `path`: an archive inside another one
+    file     an open file to read in place of `path`: an archive inside another one
     """
     with untrusted(path), nullcontext(file) if file else path.open("rb") as opened:
         return _unpack(open_zip(opened), objects)

@@ -1,6 +1,6 @@
 """Reads a pickle without trusting it: an interpreter of our own, in which no operation can import or call anything.
 
-The archive around a pickle is `archive.py`'s business, and what its numbers mean the importer's.
+The archive around a pickle is opened in `archive`; the importers know the meaning of its numbers.
 """
 
 import math
@@ -54,7 +54,7 @@ class Name:
 
 @dataclass(eq=False)
 class Inert:
-    """What would have been an object of a foreign class: its name, its arguments and its state, as plain data."""
+    """An object of a foreign class that was never made: its name, its arguments and its state, as plain data."""
 
     name: Name
     args: tuple[object, ...]
@@ -63,7 +63,7 @@ class Inert:
 
 @dataclass(eq=False)
 class InertArray:
-    """What would have been a numpy array; `value` is None where the file never said what it holds."""
+    """A numpy array that was never unpickled; `value` is None where the file does not give its numbers."""
 
     value: NDArray[Any] | None = None
 
@@ -130,7 +130,7 @@ class Machine:
         self.spent = 0
 
     def run(self, data: bytes) -> object:
-        """What the pickle describes."""
+        """The data that the pickle describes."""
         if len(data) > PICKLE:
             refuse(f"its pickle has {len(data)} bytes, at most {PICKLE} are read")
         end = 0
@@ -291,7 +291,7 @@ STEPS: dict[str, Callable[[Machine, Any], None]] = {
 }
 
 
-# ---------------------------------------------------------------------------- what the names on the short list become
+# ---------------------------------------------------------------------------- rebuilding the allowed names
 
 
 def _ordered_dict(machine: Machine, args: tuple[Any, ...]) -> dict[object, object]:

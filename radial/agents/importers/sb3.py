@@ -1,7 +1,7 @@
 """Reads the zip files of Stable-Baselines3: PPO, A2C and DQN, with MLP or CNN policies. Nothing in them is unpickled.
 
-Weights come from the torch archive inside, the architecture from their shapes and the plain fields of `data`; what is
-pickled there (spaces, schedules, buffers) is never looked at.
+Weights come from the torch archive inside, the architecture from their shapes and the plain fields of `data`; the
+pickled ones (spaces, schedules, buffers) are never looked at.
 """
 
 import io
@@ -39,7 +39,7 @@ OTHERS = {
 
 @dataclass(frozen=True)
 class Facts:
-    """What the plain fields of `data` say.
+    """The plain fields of `data`.
 
     fields, kwargs  all of them; `policy_kwargs` among them
     shape, picture  of one observation, colours first; whether it has rows, columns and colours of 0 … 255
@@ -66,7 +66,7 @@ class Facts:
         return known[told]
 
     def check_policy(self, path: Path) -> None:
-        """Refuse what changes the policy but leaves no trace in the shapes of its tensors."""
+        """Refuse settings that change the policy but leave no trace in the shapes of its tensors."""
         if self.kwargs.get("squash_output") not in (None, False):
             raise BadInput(f"{path}: squashed actions (squash_output) are not supported")
         policy = self.fields.get("policy_class")
@@ -226,7 +226,7 @@ def _wrapped(
 
 
 def _normalize(path: Path, agent: WrappedAgent, facts: Facts) -> list[str]:
-    """Put the statistics that lie beside the file in front of the network; notes on what was done."""
+    """Put the statistics that lie beside the file in front of the network; returns notes for the card."""
     stats = beside(path)
     if stats is None:
         on_policy = "gae_lambda" in facts.fields  # the others keep these observations in any case
