@@ -15,6 +15,7 @@ from radial.agents.normalizer import TINY, Moments
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.preprocessing import AsFloat, Frames, RunningScale
 from radial.agents.q_agent import QAgent
+from radial.core.agent import Agent
 from radial.core.data import BadInput
 
 # Agents of radial's own, which can be trained and saved, by the name their card gives them.
@@ -49,7 +50,7 @@ def own(agent: Loaded, field: str) -> AnyAgent:
     return adopted
 
 
-def check_init(init: AnyAgent, agent: AnyAgent) -> None:
+def check_init(init: Agent, agent: AnyAgent) -> None:
     """Refuse an agent to start from whose weights do not fit the agent to be trained."""
     if type(init) is not type(agent):
         raise BadInput(f"init must be a {type(agent).__name__}, got a {type(init).__name__}")
@@ -59,13 +60,13 @@ def check_init(init: AnyAgent, agent: AnyAgent) -> None:
             raise BadInput(f"init must fit the training: its {name} is {found}, needed is {needed[name]}")
 
 
-def _architecture(agent: AnyAgent) -> dict[str, object]:
+def _architecture(agent: Agent) -> dict[str, object]:
     """The facts that two agents of one type must share for the weights of one to fit the other."""
     facts: dict[str, object] = {"observation_shape": agent.observation_shape, "actions": agent.actions}
-    if not isinstance(agent, ImpalaAgent):  # its network is always the same, whatever `hidden` records
+    if isinstance(agent, QAgent | ActorCritic):  # not of an ImpalaAgent, whose network is always the same
         facts["hidden"] = agent.hidden
     if isinstance(agent, GaussianAgent | CategoricalAgent):
-        facts["activation"] = agent.activation
+        facts |= {"hidden": agent.hidden, "activation": agent.activation}
     return facts
 
 

@@ -47,10 +47,15 @@ class Dueling(nn.Module):
         self.advantage = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), CenteredLinear(hidden, actions))
         self.value = nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, 1))
 
-    @property
+    @cached_property  # a network that stays the same one is traced once
     def advantages(self) -> nn.Sequential:
         """X → A − mean(A), (B, A), as a network of its own that shares these weights."""
         return nn.Sequential(self.features, self.advantage)
+
+    @cached_property
+    def beyond_first(self) -> nn.Sequential:
+        """The same from the output of the first layer on: with interval bounds that layer is known already."""
+        return nn.Sequential(self.features[1:], self.advantage)
 
     def forward(self, x: Tensor) -> Tensor:
         """(B, *obs) → Q (B, A)."""

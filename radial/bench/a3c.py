@@ -15,7 +15,8 @@ from radial.core.data import Step
 from radial.core.schedules import Constant
 from radial.envs.make import make_env
 from radial.envs.wrapper import EnvWrapper
-from radial.objectives.policy_gradient import Objective, Plain, RadialOverlap
+from radial.objectives.base import Objective
+from radial.objectives.policy_gradient import Plain, RadialOverlap
 from radial.training.a3c import A3CConfig, make_player, player_in_worker, set_up
 from radial.training.a3c_player import JointActor, Player
 from radial.training.a3c_workers import Board, Crew

@@ -13,9 +13,10 @@ from radial.agents.q_agent import QAgent
 from radial.bench.measure import median_seconds
 from radial.core.schedules import Constant
 from radial.envs.make import make_env
-from radial.objectives.q_objectives import SA, Mix, Objective, Plain, RadialOverlap
-from radial.training.dqn import DQNConfig, explore, learn, set_up
-from radial.training.q_learner import QLearner
+from radial.objectives.base import Objective
+from radial.objectives.q_objectives import SA, Mix, Plain, RadialOverlap
+from radial.training.dqn import DQNConfig, QLearner, learn, set_up
+from radial.training.exploration import explore
 from radial.training.replay import Replay
 
 RADIUS = Constant(1 / 255)

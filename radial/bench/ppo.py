@@ -15,11 +15,10 @@ from torch import Tensor
 from radial.core.agent import Attack
 from radial.core.data import Continuous, VecEnv
 from radial.envs.make import make_env
-from radial.training.adversary import Adversary
+from radial.training.adversary import RolloutAttack
 from radial.training.ppo import PPOConfig, estimate, set_up
-from radial.training.rollouts import collect
-from radial.training.scores import Scores
-from radial.training.seeing import actor_for
+from radial.training.rollouts import Returns, collect
+from radial.training.sight import sight_of
 
 WARM_UP = 2  # rounds that are not counted: compilation, first touch of memory
 
@@ -41,8 +40,9 @@ class Trainee:
     def __init__(self, name: str, config: PPOConfig, device: torch.device, attack: Attack | None = None) -> None:
         self.name, self.config = name, config
         self.agent, self.learner, self.scale, self.rng = set_up(config, 0, device)
-        self.actor = actor_for(self.agent, config.compile)
-        self.adversary = attack and Adversary(attack, self.agent, config.attack_probability, config.compile)
+        self.sight = sight_of(self.agent)
+        self.actor = self.sight.actor(config.compile)
+        self.adversary = attack and RolloutAttack(attack, self.agent, config.attack_probability, config.compile)
         self.speeds: list[float] = []
         self.shares: list[float] = []
 
@@ -59,13 +59,13 @@ class Trainee:
             x,
             self.actor,
             self.scale,
-            Scores(config.num_envs),
+            Returns(config.num_envs),
             config.rollout // config.num_envs,
             self.rng,
             between,
         )
         acted = time.perf_counter()
-        data = estimate(rollout, self.agent, config.discount, config.lam)
+        data = estimate(rollout, self.sight, config.discount, config.lam)
         self.learner.learn(data, time_now, 1.0, self.rng)
         ended = time.perf_counter()
         self.speeds.append(int(rollout.real.sum()) / (ended - began))

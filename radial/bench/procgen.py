@@ -17,9 +17,10 @@ from radial.bench.ppo import Trainee, random_action
 from radial.core.data import VecEnv
 from radial.core.schedules import Constant
 from radial.envs.make import make_env
-from radial.objectives.surrogate import Objective, Plain, RadialWorstCase
-from radial.training.learner import Minibatch
+from radial.objectives.base import Objective
+from radial.objectives.surrogate import Plain, RadialWorstCase
 from radial.training.ppo import PPOConfig, estimate, set_up
+from radial.training.ppo_update import Minibatch
 from radial.training.rollouts import Rollout
 
 WARM_UP = 1  # rounds that are not counted
@@ -117,7 +118,7 @@ class _Update:
 
     def __call__(self) -> None:
         config = self.config
-        data = estimate(self._rollout(), self.agent, config.discount, config.lam)
+        data = estimate(self._rollout(), self.learner.sight, config.discount, config.lam)
         few = Minibatch(*[column[: MINIBATCHES * config.minibatch] for column in data])
         self.learner.learn(few, config.total_steps, 1.0, self.rng)
 

@@ -10,7 +10,7 @@ from radial.bench import procgen
 from radial.commands.bench_procgen import bench_procgen
 from radial.core.data import BadInput
 from radial.training import ppo
-from radial.training.seeing_test import CONFIG, make_buttons
+from radial.training.sight_test import CONFIG, make_buttons
 
 CPU = torch.device("cpu")
 

@@ -149,10 +149,15 @@ class VecEnv(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Loss:
-    """Something to minimise, and what it is made of."""
+    """A loss to minimise, and its parts."""
 
     total: Tensor  # ()
     parts: Mapping[str, Tensor]  # detached scalars for the log
+
+    @property
+    def rows(self) -> tuple[Tensor, ...]:
+        """Outputs of each row (B,) that an algorithm asks for besides the gradient."""
+        return ()
 
 
 def check_shapes(*pairs: object) -> dict[str, int]:

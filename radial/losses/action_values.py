@@ -1,14 +1,55 @@
-"""RADIAL's adversarial losses for action values (Oikarinen et al. 2021, §3.1 and appendices), per row.
+"""Losses of action values, per row: TD targets and shapes, and RADIAL's two approaches (Oikarinen et al. 2021, §3.1).
 
-Pure functions of bounds on Q. A quantity that is the same for every action cancels in the overlaps, so those take
-bounds on advantages as well; how the bounds were found is not known here.
+Pure functions of Q-values and of bounds on them. Anything that is the same for every action cancels in the overlaps, so
+those take bounds on advantages as well; how bounds were computed is not known here.
 """
 
+from collections.abc import Callable
+
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from radial.core.data import Bounds, check_shapes
-from radial.losses.td import Shape, taken
+
+Shape = Callable[[Tensor], Tensor]  # elementwise, ≥ 0, 0 at 0, never falling with |d|
+
+
+def taken(q: Tensor, action: Tensor) -> Tensor:
+    """The value of the action in the data: (B, A), (B,) → (B,)."""
+    check_shapes(q, "B A", action, "B")
+    return q.gather(1, action.unsqueeze(1)).squeeze(1)
+
+
+def max_q_target(reward: Tensor, discount: Tensor, target_next: Tensor) -> Tensor:
+    """One network picks and evaluates: r + γ·max_y Q_target(s', y), (B,) (Mnih et al. 2015).
+
+    reward, discount  (B,), discount 0 where the episode terminated        target_next  (B, A)
+    """
+    check_shapes(reward, "B", discount, "B", target_next, "B A")
+    return reward + discount * target_next.amax(1)
+
+
+def double_q_target(reward: Tensor, discount: Tensor, online_next: Tensor, target_next: Tensor) -> Tensor:
+    """One picks, the other evaluates: r + γ·Q_target(s', argmax_y Q_online(s', y)), (B,) (van Hasselt et al. 2016).
+
+    reward, discount  (B,), discount 0 where the episode terminated        online_next, target_next  (B, A)
+    """
+    check_shapes(reward, "B", discount, "B", online_next, "B A", target_next, "B A")
+    return reward + discount * taken(target_next, online_next.argmax(1))
+
+
+def square_or_abs(error: Tensor) -> Tensor:
+    """min(d², |d|), what the RADIAL-DQN code calls Huber. Its slope jumps from 2 to 1 at |d| = 1."""
+    return torch.minimum(error.square(), error.abs())
+
+
+def smooth_l1(error: Tensor) -> Tensor:
+    """½d² up to |d| = 1, then |d| − ½, as in SA-DQN."""
+    return F.smooth_l1_loss(error, torch.zeros_like(error), reduction="none")
+
+
+SHAPES: dict[str, Shape] = {"square-or-abs": square_or_abs, "smooth-l1": smooth_l1, "square": torch.square}
 
 
 def worst_case_td(bounds: Bounds, q: Tensor, action: Tensor, target: Tensor, shape: Shape) -> Tensor:

@@ -5,8 +5,7 @@ import torch
 from torch import Tensor, tensor
 
 from radial.core.data import Bounds
-from radial.losses.action_values import overlap, symmetric_overlap, worst_case_td
-from radial.losses.td import SHAPES, square_or_abs, taken
+from radial.losses.action_values import SHAPES, overlap, square_or_abs, symmetric_overlap, taken, worst_case_td
 
 ACTION = tensor([0])
 Q = tensor([[2.0, 1.0, 3.0]])

@@ -1,4 +1,4 @@
-"""Policy gradients: advantages, PPO's clipped surrogate, the value loss, and the two families of policies.
+"""Policy gradients: advantages, PPO's clipped surrogate, A3C's losses per step, and the two families of policies.
 
 A family turns scores (action means or logits) into log-probabilities, and bounds on scores into bounds on
 log-probabilities. Both are pure; the networks that make the scores are elsewhere.
@@ -151,3 +151,37 @@ class Categorical:
         others = (bounds.upper.exp().sum(-1, keepdim=True) - bounds.upper.exp()).clamp(min=1e-30)
         lowest = bounds.lower - torch.logaddexp(bounds.lower, others.log())
         return (log_prob.exp() * (log_prob - lowest)).sum(-1)
+
+
+# ---------------------------------------------------------------------------------------------------------------- A3C
+
+
+def k_step_returns(
+    reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, ended: Tensor, discount: float
+) -> Tensor:
+    """What V is learned from: R_t = r_t + γ·r_{t+1} + … + γ^k·V(s_{t+k}), to the end of the rollout or episode, (T, N).
+
+    Arguments as for `gae`, whose estimate with λ = 1 is R − V.
+    """
+    return gae(reward, value, next_value, terminated, ended, discount, 1.0) + value
+
+
+def policy_gradient(logits: Tensor, action: Tensor, advantage: Tensor) -> Tensor:
+    """−A·log π(a), (B,), to be minimised (Mnih et al. 2016).
+
+    logits  (B, A)        action  (B,) int64        advantage  (B,), without gradient
+
+    Log-probabilities are a log-softmax as it is. The RADIAL code clamps them to [−30, −1e-6], and probabilities to
+    [1e-6, 1], which stops the gradient just where a policy has become too sure of itself.
+    """
+    check_shapes(logits, "B A", action, "B", advantage, "B")
+    return -advantage * Categorical().log_prob(logits, action)
+
+
+def quarter_squared_error(value: Tensor, target: Tensor) -> Tensor:
+    """¼·(R − V)², (B,): the ½·½ of the RADIAL code. The paper's A3C loss has weight 1.
+
+    value  (B,)        target  (B,), k-step returns or V + GAE, without gradient
+    """
+    check_shapes(value, "B", target, "B")
+    return 0.25 * (target - value).square()

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import tensor
 
-from radial.losses.td import SHAPES, double_q_target, max_q_target, smooth_l1, square_or_abs, taken
+from radial.losses.action_values import SHAPES, double_q_target, max_q_target, smooth_l1, square_or_abs, taken
 
 
 def test_the_value_of_the_action_taken():

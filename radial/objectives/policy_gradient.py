@@ -1,33 +1,27 @@
-"""What A3C minimises: policy gradient, entropy and value, and RADIAL's two approaches, one also as released.
+"""Objectives of A3C: policy gradient, entropy and value, and RADIAL's two approaches, one also as released.
 
-An objective is a frozen dataclass. `coefficients(step)` reads its schedules, as floats; calling it with an agent and
-the tensors of whole rollouts gives the loss, with no control flow that depends on a value, so that an update compiles.
+The public namespace `rr.a3c`. Nothing here has control flow that depends on a value.
 """
 
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from abc import abstractmethod
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from radial.bounds.mix import bounds_of
 from radial.core import checks
 from radial.core.ball import Ball
 from radial.core.data import Bounds, Loss
-from radial.core.schedules import Constant, Schedule, settle
-from radial.losses.policy import Categorical
-from radial.losses.policy_steps import (
-    policy_gradient,
-    policy_overlap,
-    quarter_squared_error,
-    released_policy_overlap,
-    worst_case_policy_gradient,
-)
-from radial.objectives.bounding import ATARI, Coefficients, Mix, cheapest, check, enclose, weighted
+from radial.core.schedules import Constant, Schedule
+from radial.losses.policy import Categorical, policy_gradient, quarter_squared_error
+from radial.losses.policy_radial import policy_overlap, released_policy_overlap, worst_case_policy_gradient
+from radial.objectives.base import ATARI, Coefficients, Radial, Unscheduled
 
 
-class ActorCritic(Protocol):
-    """What an objective needs of an agent."""
+class JointPolicy(Protocol):
+    """An agent whose one network gives logits and value: all that an objective asks of it."""
 
     @property
     def choice(self) -> nn.Module:
@@ -47,24 +41,7 @@ class Batch(NamedTuple):
     weight: Tensor  # (R,)  of each row in the sum: 1 is the authors' sum over a rollout, 0 leaves a row out
 
 
-class Objective(Protocol):
-    """Something to minimise."""
-
-    @property
-    def draws(self) -> int:
-        """How many arrays of standard normal noise per observation it needs."""
-
-    def coefficients(self, step: int) -> dict[str, float]:
-        """Its schedules at an env step."""
-
-    def at(self, step: int) -> "Objective":
-        """The cheapest objective with the same loss at this step: without the parts whose weight is 0 there."""
-
-    def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, entropy: float) -> Loss:
-        """The loss of rollouts, with the coefficients as tensors () and the weight of the policy's entropy."""
-
-
-class _Nominal(NamedTuple):
+class CleanPass(NamedTuple):
     """One pass of the network over the true observations, and its losses, per row."""
 
     logits: Tensor  # (R, A)
@@ -86,71 +63,49 @@ class _Nominal(NamedTuple):
         return Loss((batch.weight * rows).sum(), parts)
 
 
-def _nominal(agent: ActorCritic, batch: Batch) -> _Nominal:
+def clean_pass(agent: JointPolicy, batch: Batch) -> CleanPass:
+    """The forward pass at the true observations."""
     value, logits = agent.joint(batch.x)
     policy = policy_gradient(logits, batch.action, batch.advantage)
-    return _Nominal(logits, policy, Categorical().entropy(logits), quarter_squared_error(value, batch.target))
+    return CleanPass(logits, policy, Categorical().entropy(logits), quarter_squared_error(value, batch.target))
 
 
 @dataclass(frozen=True)
-class Plain:
+class Plain(Unscheduled):
     """The loss of A3C (Mnih et al. 2016), in the scaling of the RADIAL code."""
 
-    draws = 0
-
-    def coefficients(self, step: int) -> dict[str, float]:
-        """None."""
-        return {}
-
-    def at(self, step: int) -> Objective:
-        """Itself."""
-        return self
-
-    def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, entropy: float) -> Loss:
+    def __call__(self, agent: JointPolicy, batch: Batch, at: Coefficients, entropy: float) -> Loss:
         """Σ weight·(−A·log π(a) − entropy·H + ¼·(R − V)²)."""
-        base = _nominal(agent, batch)
-        return base.loss(base.policy, batch, entropy)
+        clean = clean_pass(agent, batch)
+        return clean.loss(clean.policy, batch, entropy)
 
 
 @dataclass(frozen=True)
-class _Radial(ABC):
-    """κ·L + (1 − κ)·L_adversarial for the policy: what all forms share. Entropy and value are nominal and unscaled.
+class RadialPolicyGradient(Radial):
+    """RADIAL-A3C: κ·L_clean + (1 − κ)·L_adversarial for the policy; entropy and value terms are clean and unscaled.
 
     Bounds are those of the logits alone. The ball is not cut to the valid range, as in the authors' code.
     """
 
     radius: Schedule = ATARI
     kappa: Schedule = Constant(0.9)
-    bound: str | Mix = "ibp"
-    draws = 0
-
-    def __post_init__(self) -> None:
-        settle(self, "radius", "kappa")
-        check(self.bound)
+    clean = Plain
 
     @abstractmethod
     def adversarial(self, bounds: Bounds, logits: Tensor, batch: Batch) -> Tensor:
         """The adversarial term of each row, (R,), from bounds on the logits (R, A)."""
 
-    def coefficients(self, step: int) -> dict[str, float]:
-        """ε, and κ, which is 1 while ε is 0."""
-        return weighted(self.radius, self.bound, self.kappa, step)
-
-    def at(self, step: int) -> Objective:
-        """Plain A3C while ε is 0."""
-        return replace(self, bound=cheapest(self.bound, step)) if self.radius(step) > 0 else Plain()
-
-    def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, entropy: float) -> Loss:
+    def __call__(self, agent: JointPolicy, batch: Batch, at: Coefficients, entropy: float) -> Loss:
         """Σ weight·(κ·(−A·log π(a)) + (1 − κ)·adversarial term − entropy·H + ¼·(R − V)²)."""
-        base = _nominal(agent, batch)
-        bounds = enclose(agent.choice, Ball.unchecked(batch.x, at["radius"]), self.bound, at)
-        adversarial = self.adversarial(bounds, base.logits, batch)
-        policy = torch.lerp(adversarial, base.policy, at["kappa"])
-        return base.loss(policy, batch, entropy, adversarial_loss=adversarial, bound_width=bounds.width.mean(1))
+        clean = clean_pass(agent, batch)
+        bounds = bounds_of(agent.choice, Ball.unchecked(batch.x, at["radius"]), self.bound, at)
+        adversarial = self.adversarial(bounds, clean.logits, batch)
+        policy = torch.lerp(adversarial, clean.policy, at["kappa"])
+        return clean.loss(policy, batch, entropy, adversarial_loss=adversarial, bound_width=bounds.width.mean(1))
 
 
 @dataclass(frozen=True)
-class RadialWorstCase(_Radial):
+class RadialWorstCase(RadialPolicyGradient):
     """Approach 1: the largest policy-gradient loss that a perturbed observation can bring about."""
 
     def adversarial(self, bounds: Bounds, logits: Tensor, batch: Batch) -> Tensor:
@@ -159,7 +114,7 @@ class RadialWorstCase(_Radial):
 
 
 @dataclass(frozen=True)
-class RadialOverlap(_Radial):
+class RadialOverlap(RadialPolicyGradient):
     """Approach 2, the paper's choice: the bounds of less likely actions must stay below those of the action taken.
 
     margin  a gap of margin·(z(a) − z(y)) is asked for; 0 asks for none, 1 for all there is
@@ -177,7 +132,7 @@ class RadialOverlap(_Radial):
 
 
 @dataclass(frozen=True)
-class RadialOverlapReleased(_Radial):
+class RadialOverlapReleased(RadialPolicyGradient):
     """Approach 2 as the authors released it, whose gap is margin·(z(a) − π(y)): a logit less a probability.
 
     The published A3C agents were trained with it. It asks for a gap even where ε is 0, and what it asks for depends on
@@ -195,7 +150,7 @@ class RadialOverlapReleased(_Radial):
         return released_policy_overlap(bounds, logits, batch.action, self.margin)
 
 
-OBJECTIVES = {
+OBJECTIVES: dict[str, type] = {
     "plain": Plain,
     "radial-worst-case": RadialWorstCase,
     "radial-overlap": RadialOverlap,

@@ -6,10 +6,10 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from radial.agents.actor_critic import ActorCritic
+from radial.bounds.mix import Mix
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Loss
 from radial.core.schedules import Constant, Linear
-from radial.objectives.bounding import Mix
 from radial.objectives.policy_gradient import (
     OBJECTIVES,
     Batch,
@@ -86,7 +86,7 @@ def test_a_loss_is_finite_and_moves_the_network(name: str):
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_step_can_be_recorded_and_the_record_computes_the_same(name: str):
-    """What `training/compiled.py` needs: no number leaves the tensors, the backward pass included."""
+    """What `training/native.py` needs: no number leaves the tensors, the backward pass included."""
     objective, on = ALL[name], agent()
     names = list(objective.coefficients(0))
 

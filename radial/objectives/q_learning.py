@@ -1,50 +1,58 @@
-"""What every objective of deep Q-learning starts from: networks, a batch, its temporal difference, and bounds.
+"""Objectives of deep Q-learning: the TD loss, and RADIAL's two approaches around it.
 
-The objectives themselves are in `dqn.py`. Nothing here has control flow that depends on a value.
+SA-DQN and RS-DQN are in `q_baselines`. Nothing here has control flow that depends on a value.
 """
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
 
+from radial.bounds.mix import Mix, bounds_of
+from radial.core import checks
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds, Loss
-from radial.losses.td import SHAPES, double_q_target, max_q_target, taken
-from radial.objectives.bounding import Coefficients, Mix, enclose
+from radial.core.schedules import Constant, Schedule
+from radial.losses.action_values import (
+    SHAPES,
+    double_q_target,
+    max_q_target,
+    overlap,
+    symmetric_overlap,
+    taken,
+    worst_case_td,
+)
+from radial.objectives.base import ATARI, Coefficients, Radial, Unscheduled
 
 
-class Dueling(Protocol):
-    """What an objective needs of a network: Q = value(features) + advantage(features), the advantages centred."""
+class DuelingNetwork(Protocol):
+    """Q = value(features) + advantage(features), with centred advantages: all that an objective asks of a network."""
 
-    @property
-    def features(self) -> nn.Sequential:
-        """(B, *obs) → (B, F), beginning with a linear layer or a convolution."""
-
-    @property
-    def advantage(self) -> nn.Module:
-        """(B, F) → A − mean(A), (B, A)."""
-
-    @property
-    def value(self) -> nn.Module:
-        """(B, F) → V, (B, 1)."""
+    features: nn.Sequential  # (B, *obs) → (B, F), beginning with a linear layer or a convolution
+    advantage: nn.Sequential  # (B, F) → A − mean(A), (B, A)
+    value: nn.Sequential  # (B, F) → V, (B, 1)
 
     @property
     def advantages(self) -> nn.Module:
-        """(B, *obs) → A − mean(A), (B, A): what is bounded."""
+        """(B, *obs) → A − mean(A), (B, A): the network that is bounded."""
+
+    @property
+    def beyond_first(self) -> nn.Module:
+        """The same from what the first layer gives."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """(B, *obs) → Q (B, A)."""
 
 
 class Nets(NamedTuple):
-    """The networks of an update. A target is never trained here; a student is there if the objective asks for one."""
+    """The networks of an update. The target is never trained here; a student is there if the objective asks for one."""
 
-    online: Dueling
-    target: Dueling
-    student: Dueling | None = None
-    valid_range: tuple[float, float] | None = None  # what an observation can be at all, in network units
+    online: DuelingNetwork
+    target: DuelingNetwork
+    student: DuelingNetwork | None = None
+    valid_range: tuple[float, float] | None = None  # of an observation, in network units
 
 
 class Batch(NamedTuple):
@@ -61,14 +69,19 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class QLoss(Loss):
-    """A loss, and what a prioritised replay buffer wants to know."""
+    """A loss, and the priorities of its rows in a prioritised replay."""
 
     priority: Tensor  # (B,)  |TD error|, detached
+
+    @property
+    def rows(self) -> tuple[Tensor, ...]:
+        """The priorities."""
+        return (self.priority,)
 
 
 @dataclass(frozen=True)
 class TD:
-    """How a temporal difference is taken: with two networks or one, and what shape its loss has."""
+    """The temporal difference: with two networks or one, and the shape of its loss."""
 
     double: bool = True  # the online network picks the next action, the target network evaluates it
     loss: str = "square-or-abs"  # a key of SHAPES
@@ -78,7 +91,7 @@ class TD:
             raise BadInput(f"loss must be one of {', '.join(SHAPES)}, got {self.loss!r}")
 
     def target(self, nets: Nets, batch: Batch) -> Tensor:
-        """What Q(s, a) should have been, (B,), without gradient."""
+        """The regression target of Q(s, a), (B,), without gradient."""
         with torch.no_grad():
             target_next = nets.target(batch.next_x)
             if not self.double:
@@ -90,31 +103,10 @@ class TD:
         return SHAPES[self.loss](error)
 
 
-class Objective(Protocol):
-    """Something to minimise."""
-
-    @property
-    def draws(self) -> int:
-        """How many arrays of standard normal noise per observation it needs."""
-
-    @property
-    def student(self) -> bool:
-        """Whether it trains a second network, which then is the one that acts."""
-
-    def coefficients(self, step: int) -> dict[str, float]:
-        """Its schedules at an env step."""
-
-    def at(self, step: int) -> "Objective":
-        """The cheapest objective with the same loss at this step: without the parts whose weight is 0 there."""
-
-    def __call__(self, nets: Nets, batch: Batch, at: Coefficients, td: TD) -> QLoss:
-        """The loss of a batch, with the coefficients as tensors ()."""
-
-
-class Nominal(NamedTuple):
+class CleanPass(NamedTuple):
     """One pass of the online network over a batch, and its TD loss."""
 
-    first: Tensor  # (B, …)  what the first layer gives, before its nonlinearity
+    first: Tensor  # (B, …)  output of the first layer, before its nonlinearity
     value: Tensor  # (B, 1)
     q: Tensor  # (B, A)
     target: Tensor  # (B,)
@@ -122,13 +114,13 @@ class Nominal(NamedTuple):
     error: Tensor  # (B,)  detached
 
     def loss(self, rows: Tensor, batch: Batch, **parts: Tensor) -> QLoss:
-        """The weighted mean of `rows` (B,), what it is made of, and |TD error|."""
+        """The weighted mean of `rows` (B,), the parts it is made of, and |TD error|."""
         known = {"losses/td_loss": mean(self.td, batch), "charts/q_value": taken(self.q, batch.action).mean()}
         named = known | {f"robust/{name}": part for name, part in parts.items()}
         return QLoss(mean(rows, batch), {name: part.detach() for name, part in named.items()}, self.error.abs())
 
 
-def nominal(nets: Nets, batch: Batch, td: TD) -> Nominal:
+def clean_pass(nets: Nets, batch: Batch, td: TD) -> CleanPass:
     """The forward pass at the true observations."""
     first = nets.online.features[0](batch.x)
     features = nets.online.features[1:](first)
@@ -136,7 +128,7 @@ def nominal(nets: Nets, batch: Batch, td: TD) -> Nominal:
     q = value + nets.online.advantage(features)
     target = td.target(nets, batch)
     error = taken(q, batch.action) - target
-    return Nominal(first, value, q, target, td.shape(error), error.detach())
+    return CleanPass(first, value, q, target, td.shape(error), error.detach())
 
 
 def mean(rows: Tensor, batch: Batch) -> Tensor:
@@ -144,19 +136,103 @@ def mean(rows: Tensor, batch: Batch) -> Tensor:
     return (batch.weight * rows).mean()
 
 
-def enclose_advantages(net: Dueling, x: Tensor, first: Tensor, bound: str | Mix, at: Coefficients) -> Bounds:
+def bound_advantages(net: DuelingNetwork, x: Tensor, first: Tensor, bound: str | Mix, at: Coefficients) -> Bounds:
     """Bounds of the centred advantages (B, A) over the ℓ∞ ball of the current radius around x, not cut to any range.
 
-    first  (B, …)  what the first layer gives at x
+    first  (B, …)  output of the first layer at x
 
     Interval bounds of an affine layer are its own output ± ε·Σ|w|. So with IBP the first layer, which is the most
     expensive one for frames, is not computed again, and its radius is one number per channel.
     """
     layer = net.features[0]
-    padded = getattr(layer, "padding", 0) not in (0, (0, 0))  # at a border fewer weights see the ball
+    padded = isinstance(layer, nn.Conv2d) and layer.padding not in (0, (0, 0))  # at a border fewer weights see the ball
     if bound != "ibp" or padded:
-        return enclose(net.advantages, Ball.unchecked(x, at["radius"]), bound, at)
+        return bounds_of(net.advantages, Ball.unchecked(x, at["radius"]), bound, at)
     weight: Tensor = layer.weight  # type: ignore[assignment]
     spread = at["radius"] * weight.abs().flatten(1).sum(1)
     ball = Ball.unchecked(first, spread.view(-1, *[1] * (first.ndim - 2)))
-    return enclose(nn.Sequential(net.features[1:], net.advantage), ball, bound, at)
+    return bounds_of(net.beyond_first, ball, bound, at)
+
+
+# ----------------------------------------------------------------------------------------------------------- objectives
+
+
+class OneNetwork:
+    """Objectives that train the Q-network alone, which then acts."""
+
+    @property
+    def student(self) -> bool:
+        """Whether a second network is trained, which then is the one that acts."""
+        return False
+
+
+@dataclass(frozen=True)
+class Plain(OneNetwork, Unscheduled):
+    """The TD loss of (double) deep Q-learning."""
+
+    def __call__(self, nets: Nets, batch: Batch, at: Coefficients, td: TD) -> QLoss:
+        """mean(weight·shape(Q(s, a) − target))."""
+        clean = clean_pass(nets, batch, td)
+        return clean.loss(clean.td, batch)
+
+
+@dataclass(frozen=True)
+class RadialQ(OneNetwork, Radial):
+    """RADIAL-DQN: κ·TD loss + (1 − κ)·adversarial term. The ball is not cut to the valid range, as in the code."""
+
+    radius: Schedule = ATARI
+    kappa: Schedule = Constant(0.8)
+    clean = Plain
+
+    @abstractmethod
+    def adversarial(self, advantage: Bounds, clean: CleanPass, batch: Batch, td: TD) -> Tensor:
+        """The adversarial term of each row, (B,), from bounds on the centred advantages (B, A)."""
+
+    def __call__(self, nets: Nets, batch: Batch, at: Coefficients, td: TD) -> QLoss:
+        """mean(weight·(κ·TD loss + (1 − κ)·adversarial term))."""
+        clean = clean_pass(nets, batch, td)
+        bounds = bound_advantages(nets.online, batch.x, clean.first, self.bound, at)
+        adversarial = self.adversarial(bounds, clean, batch, td)
+        rows = torch.lerp(adversarial, clean.td, at["kappa"])
+        return clean.loss(rows, batch, adversarial_loss=mean(adversarial, batch), bound_width=bounds.width.mean())
+
+
+@dataclass(frozen=True)
+class RadialWorstCase(RadialQ):
+    """Approach 1: the largest TD loss that a perturbed observation can bring about, plus the spread of other actions.
+
+    V(s) is added to the bounds on the advantages clean and detached, as in the paper: a greedy policy does not depend
+    on it. So this bounds the TD loss as a function of the advantages alone; an observation that also moves V can make
+    the true loss larger. Each action is paired with its own worst end, and Q(s, y) of the actions not taken keeps its
+    gradient.
+    """
+
+    def adversarial(self, advantage: Bounds, clean: CleanPass, batch: Batch, td: TD) -> Tensor:
+        """The worst TD loss over the bounds."""
+        value = clean.value.detach()
+        bounds = Bounds(value + advantage.lower, value + advantage.upper)
+        return worst_case_td(bounds, clean.q, batch.action, clean.target, td.shape)
+
+
+@dataclass(frozen=True)
+class RadialOverlap(RadialQ):
+    """Approach 2, the paper's choice: bounds of worse actions must stay below those of the action taken.
+
+    margin     the paper's c: a gap of c·(Q(a) − Q(y)) is asked for; 0 asks for none, 1 for all there is
+    symmetric  the loss of the appendix, which also keeps better actions above the one taken
+
+    V(s) is the same for all actions, so it cancels.
+    """
+
+    margin: float = 0.5
+    symmetric: bool = False
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.share(self, "margin")
+        checks.kind(self, "symmetric", bool)
+
+    def adversarial(self, advantage: Bounds, clean: CleanPass, batch: Batch, td: TD) -> Tensor:
+        """The weighted overlap of the bounds."""
+        loss = symmetric_overlap if self.symmetric else overlap
+        return loss(advantage, clean.q, batch.action, self.margin)

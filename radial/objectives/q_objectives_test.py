@@ -8,13 +8,13 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from radial.agents.networks import MLPDueling, NatureDueling
+from radial.bounds.mix import Mix, bounds_of
 from radial.core.ball import Ball
 from radial.core.data import BadInput
 from radial.core.schedules import Constant, Linear
+from radial.losses.action_values import SHAPES
 from radial.losses.baselines import margin_hinge
-from radial.losses.td import SHAPES
-from radial.objectives.bounding import Mix, enclose
-from radial.objectives.q_learning import enclose_advantages
+from radial.objectives.q_learning import bound_advantages
 from radial.objectives.q_objectives import (
     OBJECTIVES,
     RS,
@@ -109,7 +109,7 @@ def test_a_loss_is_finite_moves_what_it_trains_and_nothing_else(name: str):
 
 @pytest.mark.parametrize("name", ALL)
 def test_a_step_can_be_recorded_and_the_record_computes_the_same(name: str):
-    """What `training/compiled.py` needs: no number leaves the tensors, the backward pass included."""
+    """What `training/native.py` needs: no number leaves the tensors, the backward pass included."""
     objective, on, data = ALL[name], nets((0.0, 1.0)), batch()
     names = list(objective.coefficients(0))
 
@@ -350,8 +350,8 @@ def test_the_first_layer_is_computed_once_and_nothing_changes(make):
     net = make()
     x = batch((FEATURES,) if isinstance(net, MLPDueling) else (1, 84, 84), rows=3).x
     at = {"radius": torch.tensor(0.01)}
-    whole = enclose(net.advantages, Ball.unchecked(x, at["radius"]), "ibp", at)
-    shared = enclose_advantages(net, x, net.features[0](x), "ibp", at)
+    whole = bounds_of(net.advantages, Ball.unchecked(x, at["radius"]), "ibp", at)
+    shared = bound_advantages(net, x, net.features[0](x), "ibp", at)
     torch.testing.assert_close(shared.lower, whole.lower)
     torch.testing.assert_close(shared.upper, whole.upper)
     for one, other in zip(gradients(whole.width.sum(), net), gradients(shared.width.sum(), net), strict=True):
@@ -364,5 +364,7 @@ def test_a_padded_first_layer_is_not_shared():
     net.features = nn.Sequential(nn.Conv2d(1, 32, 8, stride=4, padding=2), nn.ReLU(), nn.Flatten())
     net.advantage = nn.Sequential(nn.Linear(32 * 21 * 21, ACTIONS))
     x, at = batch((1, 84, 84), rows=2).x, {"radius": torch.tensor(0.01)}
-    bounds = enclose_advantages(net, x, net.features[0](x), "ibp", at)
-    torch.testing.assert_close(bounds.upper, enclose(net.advantages, Ball.unchecked(x, at["radius"]), "ibp", at).upper)
+    bounds = bound_advantages(net, x, net.features[0](x), "ibp", at)
+    torch.testing.assert_close(
+        bounds.upper, bounds_of(net.advantages, Ball.unchecked(x, at["radius"]), "ibp", at).upper
+    )

@@ -1,43 +1,25 @@
-"""What PPO minimises besides its value loss: the plain surrogate, RADIAL's two approaches, SA-PPO's regulariser.
+"""Objectives of PPO besides its value loss: the clipped surrogate, RADIAL's forms of it, SA-PPO's regulariser.
 
-An objective is a frozen dataclass. `coefficients(step)` reads its schedules, as floats; calling it with tensors of a
-minibatch gives the loss, with no control flow that depends on a value, so that a training step compiles whole.
+The public namespace `rr.ppo`. Nothing here has control flow that depends on a value.
 """
 
 import math
-from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
+from radial.bounds.mix import Mix, bounds_of
 from radial.core import checks
+from radial.core.agent import Agent
 from radial.core.ball import Ball
-from radial.core.data import BadInput, Bounds, Continuous, Discrete, Loss
-from radial.core.schedules import Constant, Schedule, settle
+from radial.core.data import BadInput, Bounds, Discrete, Loss
+from radial.core.schedules import Constant, Schedule
 from radial.losses.policy import Categorical, Family, Gaussian, clipped_surrogate
-from radial.losses.policy_steps import policy_overlap
-from radial.losses.radial import six_way_surrogate, worst_case_likelihood, worst_case_surrogate
-from radial.objectives.bounding import Coefficients, Mix, cheapest, check, enclose, schedules, weighted
-
-
-class ActorCritic(Protocol):
-    """What an objective needs of an agent.
-
-    network  (B, *obs) → scores (B, A), unless the agent has a `choice`: then that gives the scores
-    """
-
-    @property
-    def network(self) -> nn.Module:
-        """What acts."""
-
-    @property
-    def actions(self) -> Discrete | Continuous:
-        """Its kind of actions."""
-
-    def scores(self, x: Tensor) -> Tensor:
-        """Logits or action means, (B, A)."""
+from radial.losses.policy_radial import policy_overlap, six_way_surrogate, worst_case_likelihood, worst_case_surrogate
+from radial.objectives.base import Coefficients, Radial, Scheduled, Unscheduled
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,60 +35,28 @@ class Batch:
     anchor: Tensor | None = None  # (B, A) scores of the agent that training started from
 
 
-class Objective(Protocol):
-    """Something to minimise."""
-
-    @property
-    def draws(self) -> int:
-        """How many vectors of noise per observation it needs."""
-
-    def coefficients(self, step: int) -> dict[str, float]:
-        """Its schedules at an env step."""
-
-    def at(self, step: int) -> "Objective":
-        """The cheapest objective with the same loss at this step: without the parts whose weight is 0 there."""
-
-    def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
-        """The loss of a minibatch, with the coefficients as tensors ()."""
-
-
-def family(agent: ActorCritic, detach_std: bool = False) -> Family:
+def family(agent: Agent, detach_std: bool = False) -> Family:
     """The kind of policy an agent has. detach_std: the loss cannot move the standard deviation."""
     if isinstance(agent.actions, Discrete):
         return Categorical()
-    log_std: Tensor = agent.log_std  # type: ignore[attr-defined]
+    log_std = agent.log_std
+    assert log_std is not None, "a Gaussian policy has a spread"
     return Gaussian(log_std.detach() if detach_std else log_std)
 
 
-def bounded(agent: ActorCritic) -> nn.Module:
-    """The network of the scores alone: what is bounded."""
-    choice: nn.Module | None = getattr(agent, "choice", None)
-    return agent.network if choice is None else choice
-
-
 @dataclass(frozen=True)
-class Plain:
+class Plain(Unscheduled):
     """The clipped surrogate of PPO."""
 
-    draws = 0
-
-    def coefficients(self, step: int) -> dict[str, float]:
-        """None."""
-        return {}
-
-    def at(self, step: int) -> Objective:
-        """Itself."""
-        return self
-
-    def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
+    def __call__(self, agent: Agent, batch: Batch, at: Coefficients, clip: float) -> Loss:
         """−mean(surrogate)."""
         log_prob = family(agent).log_prob(agent.scores(batch.x), batch.action)
         surrogate = clipped_surrogate(log_prob, batch.old_log_prob, batch.advantage, clip)
         return Loss(-surrogate.mean(), {"losses/policy_loss": -surrogate.mean().detach()})
 
 
-class _Seen(NamedTuple):
-    """What the agent makes of a minibatch: scores (B, A) and log-probability (B,) as it is, bounds of the scores."""
+class CleanPass(NamedTuple):
+    """One pass over a minibatch: scores (B, A), log-probability of the action (B,), and bounds of the scores."""
 
     scores: Tensor
     log_prob: Tensor
@@ -114,37 +64,22 @@ class _Seen(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Radial(ABC):
-    """κ·L + (1 − κ)·L_adversarial: what all forms share. They differ in the adversarial term and its weight."""
+class RadialSurrogate(Radial):
+    """RADIAL-PPO: κ·surrogate + (1 − κ)·adversarial term; the forms differ in the adversarial term and its weight."""
 
-    radius: Schedule
-    kappa: Schedule = Constant(0.5)
-    bound: str | Mix = "ibp"
-    draws = 0
-
-    def __post_init__(self) -> None:
-        settle(self, "radius", "kappa")
-        check(self.bound)
+    clean = Plain
 
     @abstractmethod
-    def worst(self, agent: ActorCritic, batch: Batch, seen: _Seen, clip: float) -> Tensor:
+    def worst(self, agent: Agent, batch: Batch, seen: CleanPass, clip: float) -> Tensor:
         """The adversarial term of each row, (B,), to be maximised."""
 
-    def coefficients(self, step: int) -> dict[str, float]:
-        """ε, and κ, which is 1 while ε is 0."""
-        return weighted(self.radius, self.bound, self.kappa, step)
-
-    def at(self, step: int) -> Objective:
-        """Plain PPO while ε is 0."""
-        return replace(self, bound=cheapest(self.bound, step)) if self.radius(step) > 0 else Plain()
-
-    def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
+    def __call__(self, agent: Agent, batch: Batch, at: Coefficients, clip: float) -> Loss:
         """−mean(κ·surrogate + (1 − κ)·adversarial term)."""
         scores = agent.scores(batch.x)
         clean = family(agent).log_prob(scores, batch.action)
         plain = -clipped_surrogate(clean, batch.old_log_prob, batch.advantage, clip).mean()
-        bounds = enclose(bounded(agent), Ball.unchecked(batch.x, at["radius"]), self.bound, at)
-        worst = -self.worst(agent, batch, _Seen(scores, clean, bounds), clip).mean()
+        bounds = bounds_of(agent.choice, Ball.unchecked(batch.x, at["radius"]), self.bound, at)
+        worst = -self.worst(agent, batch, CleanPass(scores, clean, bounds), clip).mean()
         parts = {
             "losses/policy_loss": plain.detach(),
             "robust/worst_case_loss": worst.detach(),
@@ -154,7 +89,7 @@ class _Radial(ABC):
 
 
 @dataclass(frozen=True)
-class RadialWorstCase(_Radial):
+class RadialWorstCase(RadialSurrogate):
     """The paper's form: the clipped surrogate of the worst-case policy, one standardised advantage for both terms.
 
     For a Gaussian policy the only way to lower the upper bound of the density at a bad action that lies inside the
@@ -164,14 +99,14 @@ class RadialWorstCase(_Radial):
 
     detach_std: bool = False
 
-    def worst(self, agent: ActorCritic, batch: Batch, seen: _Seen, clip: float) -> Tensor:
+    def worst(self, agent: Agent, batch: Batch, seen: CleanPass, clip: float) -> Tensor:
         """The surrogate at the worse end of the bounds."""
         likelihood = family(agent, self.detach_std).log_prob_bounds(seen.bounds, batch.action)
         return worst_case_surrogate(likelihood, batch.old_log_prob, batch.advantage, clip)
 
 
 @dataclass(frozen=True)
-class RadialLikelihood(_Radial):
+class RadialLikelihood(RadialSurrogate):
     """The worst case of −A·log π(a), the paper's approach 1 as it writes it for A3C.
 
     Unlike the ratio in `RadialWorstCase` it has a useful gradient however wide the bounds are, so a small weight is
@@ -182,19 +117,19 @@ class RadialLikelihood(_Radial):
     kappa: Schedule = Constant(0.95)
     detach_std: bool = False
 
-    def worst(self, agent: ActorCritic, batch: Batch, seen: _Seen, clip: float) -> Tensor:
+    def worst(self, agent: Agent, batch: Batch, seen: CleanPass, clip: float) -> Tensor:
         """A·log π at the worse end of the bounds."""
         likelihood = family(agent, self.detach_std).log_prob_bounds(seen.bounds, batch.action)
         return worst_case_likelihood(seen.log_prob, likelihood, batch.old_log_prob, batch.advantage, clip)
 
 
 @dataclass(frozen=True)
-class RadialReleased(_Radial):
+class RadialReleased(RadialSurrogate):
     """The six-way minimum of the authors' released MuJoCo code, which bounds with raw advantages."""
 
     detach_std: bool = False
 
-    def worst(self, agent: ActorCritic, batch: Batch, seen: _Seen, clip: float) -> Tensor:
+    def worst(self, agent: Agent, batch: Batch, seen: CleanPass, clip: float) -> Tensor:
         """The least of the nominal terms and those of both bounds."""
         likelihood = family(agent, self.detach_std).log_prob_bounds(seen.bounds, batch.action)
         return six_way_surrogate(
@@ -203,7 +138,7 @@ class RadialReleased(_Radial):
 
 
 @dataclass(frozen=True)
-class RadialOverlap(_Radial):
+class RadialOverlap(RadialSurrogate):
     """Approach 2, which the paper has for A3C and not for PPO: bounds of less likely actions stay below the one taken.
 
     It is about logits, so for softmax policies only, and asks the same of good actions and of bad ones: keep the order
@@ -218,7 +153,7 @@ class RadialOverlap(_Radial):
         super().__post_init__()
         checks.share(self, "margin")
 
-    def worst(self, agent: ActorCritic, batch: Batch, seen: _Seen, clip: float) -> Tensor:
+    def worst(self, agent: Agent, batch: Batch, seen: CleanPass, clip: float) -> Tensor:
         """Minus the weighted overlap of the bounds."""
         return -policy_overlap(seen.bounds, seen.scores, batch.action, self.margin)
 
@@ -227,7 +162,7 @@ INNER = ("convex", "sgld", "pgd")
 
 
 @dataclass(frozen=True)
-class SA:
+class SA(Scheduled):
     """L + weight·D(π(s), π(s')) with the worst s' of the ball (SA-PPO, Zhang et al. 2020).
 
     inner     "convex": an upper bound of D from bounds on the scores; "sgld": a point found by ten noisy sign steps;
@@ -242,10 +177,10 @@ class SA:
     bound: str | Mix = "ibp"
     steps: int = 10
     anchored: bool = False
+    clean = Plain
 
     def __post_init__(self) -> None:
-        settle(self, "radius")
-        check(self.bound)
+        super().__post_init__()
         if self.inner not in INNER:
             raise BadInput(f"inner must be one of {', '.join(INNER)}, got {self.inner!r}")
         if not (math.isfinite(self.weight) and self.weight >= 0):
@@ -256,15 +191,12 @@ class SA:
         """One vector of noise for the start, and with "sgld" one per step."""
         return {"convex": 0, "sgld": self.steps + 1, "pgd": 1}[self.inner]
 
-    def coefficients(self, step: int) -> dict[str, float]:
-        """ε, and the share of IBP in a mix."""
-        return schedules(self.radius, self.bound, step)
+    @property
+    def bounding(self) -> str | Mix:
+        """The bound."""
+        return self.bound
 
-    def at(self, step: int) -> Objective:
-        """Plain PPO while ε is 0; one method where a mix has come to its end."""
-        return replace(self, bound=cheapest(self.bound, step)) if self.radius(step) > 0 else Plain()
-
-    def __call__(self, agent: ActorCritic, batch: Batch, at: Coefficients, clip: float) -> Loss:
+    def __call__(self, agent: Agent, batch: Batch, at: Coefficients, clip: float) -> Loss:
         """−mean(surrogate) + weight·mean(divergence)."""
         policy = family(agent)
         scores = agent.scores(batch.x)
@@ -273,7 +205,7 @@ class SA:
         held = batch.anchor if self.anchored else scores
         assert held is not None, "an anchored objective needs an anchor"
         if self.inner == "convex":
-            bounds = enclose(bounded(agent), Ball.unchecked(batch.x, at["radius"]), self.bound, at)
+            bounds = bounds_of(agent.choice, Ball.unchecked(batch.x, at["radius"]), self.bound, at)
             divergence = policy.divergence_bound(bounds, held)
         else:
             worst = self._search(agent, batch, held.detach(), at["radius"])
@@ -282,11 +214,11 @@ class SA:
         parts = {"losses/policy_loss": plain.detach(), "robust/divergence": regular.detach()}
         return Loss(plain + self.weight * regular, parts)
 
-    def _search(self, agent: ActorCritic, batch: Batch, scores: Tensor, radius: Tensor) -> Tensor:
+    def _search(self, agent: Agent, batch: Batch, scores: Tensor, radius: Tensor) -> Tensor:
         """Stochastic gradient Langevin dynamics, with the constants of the SA-PPO code; or longer steps, no noise."""
         policy, step = family(agent, detach_std=True), radius / self.steps
-        limits: tuple[float, float] | None = getattr(agent, "valid_range", None)  # pixels end somewhere
-        box = Ball.unchecked(batch.x, radius, math.inf, *(limits or (None, None))).box()
+        # Pixels end somewhere.
+        box = Ball.unchecked(batch.x, radius, math.inf, *(agent.valid_range or (None, None))).box()
         x = batch.x + batch.noise[:, 0].sign() * step
         if self.inner == "pgd":
             step = 1.5 * step  # two steps can come from the wrong half of the ball to the right end
@@ -302,7 +234,7 @@ class SA:
         return x.detach()
 
 
-OBJECTIVES = {
+OBJECTIVES: dict[str, type] = {
     "plain": Plain,
     "radial-worst-case": RadialWorstCase,
     "radial-likelihood": RadialLikelihood,

@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from radial.agents.actor_critic import ImpalaAgent
 from radial.agents.foreign import wrap
 from radial.agents.policies import CategoricalAgent, GaussianAgent
+from radial.bounds.mix import Mix
 from radial.core.data import BadInput, Discrete
 from radial.core.schedules import Constant, Linear
 from radial.losses.policy import Categorical, standardize
-from radial.objectives.bounding import Mix
 from radial.objectives.surrogate import (
     SA,
     Batch,

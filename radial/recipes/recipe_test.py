@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from radial.bounds.mix import Mix
 from radial.core.data import BadInput
 from radial.core.schedules import Constant, Exponential, Linear, Smoothed
 from radial.core.text import spell_radius
 from radial.objectives import policy_gradient as a3c
 from radial.objectives import q_objectives as dqn
-from radial.objectives.bounding import Mix
 from radial.objectives.surrogate import SA, Plain, RadialLikelihood, RadialOverlap, RadialReleased, RadialWorstCase
 from radial.recipes.recipe import RECIPES, parse_radius, recipe, with_settings, with_steps
 from radial.runs.config import decode, encode

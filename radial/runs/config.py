@@ -1,7 +1,7 @@
 """Configs as JSON and back: every dataclass becomes a table with its `type`, and only known types come back.
 
-Which types are known at a place is what the field there is annotated with; nothing else is looked up by a name from a
-file.
+Only types that belong in a place come back there: those its field is annotated with, or the table `kinds` in the
+field's metadata. Nothing else is looked up by a name from a file.
 """
 
 import dataclasses
@@ -9,13 +9,11 @@ import types
 import typing
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
-from radial.core.agent import described
-from radial.training.ramp import Guide
+from radial.core.agent import Agent, described
 from radial.core.data import BadInput, EnvSpec
 from radial.core.schedules import Constant
-from radial.objectives import policy_gradient as a3c, q_objectives as dqn, surrogate as ppo
 
 LATER = MappingProxyType({"later": True})  # metadata of a field that older configs do not have
 
@@ -28,10 +26,18 @@ def encode(config: Any) -> dict[str, Any]:
     return {"type": type(config).__name__} | named
 
 
-def recorded(config: Any, seed: int, init: Any = None, guide: Guide | None = None) -> dict[str, Any]:
-    """What a run writes down of itself, and must find again to go on.
+class Settings(Protocol):
+    """Something with settings that belong into a run's config."""
 
-    init  the agent it starts from        guide  who watches its ramp
+    @property
+    def settings(self) -> Mapping[str, Any]:
+        """Plain values."""
+
+
+def recorded(config: Any, seed: int, init: Agent | None = None, guide: Settings | None = None) -> dict[str, Any]:
+    """The record that a run keeps of itself, and must find again to be resumed.
+
+    init  the agent it starts from        guide  the watched ramp of its schedules
     """
     origin = {} if init is None else {"init": described(init.card)}
     return {"seed": seed, **encode(config), **origin} | ({} if guide is None else {"guide": guide.settings})
@@ -61,12 +67,11 @@ def decode(kind: type, table: Mapping[str, Any], where: str = "config") -> Any:
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in given:
             raise BadInput(f"{where}.{name} is missing")
-    return kind(**{key: _typed(hints[key], value, f"{where}.{key}") for key, value in given.items()})
+    return kind(**{key: _typed(_options(hints[key], fields[key]), given[key], f"{where}.{key}") for key in given})
 
 
-def _typed(hint: Any, value: Any, where: str) -> Any:
-    """The value, if it is of the kind that is hinted at; tables must name a dataclass that belongs there."""
-    options = _options(hint)
+def _typed(options: tuple[Any, ...], value: Any, where: str) -> Any:
+    """The value, if it is of one of the kinds that are allowed; tables must name a dataclass among them."""
     tables: dict[str, type] = {option.__name__: option for option in options if hasattr(option, "__dataclass_fields__")}
     if isinstance(value, Mapping) and "type" in value and tables:
         if not isinstance(value["type"], str) or value["type"] not in tables:
@@ -83,10 +88,10 @@ def _typed(hint: Any, value: Any, where: str) -> Any:
 _NO = object()
 
 
-def _options(hint: Any) -> tuple[Any, ...]:
-    for room in (a3c, dqn, ppo):
-        if hint is room.Objective:
-            return tuple(room.OBJECTIVES.values())
+def _options(hint: Any, field: dataclasses.Field[Any] | None = None) -> tuple[Any, ...]:
+    """The kinds that a field allows: the table in its metadata, or what it is annotated with."""
+    if field is not None and "kinds" in field.metadata:
+        return tuple(field.metadata["kinds"].values())
     return typing.get_args(hint) if typing.get_origin(hint) in (typing.Union, types.UnionType) else (hint,)
 
 
@@ -101,8 +106,8 @@ def _as(option: Any, value: Any, where: str) -> Any:
     if option in (int, str, bool, type(None)) and type(value) is option:
         return value
     if typing.get_origin(option) is tuple and isinstance(value, list | tuple):
-        kind = typing.get_args(option)[0]
-        return tuple(_typed(kind, item, f"{where}[{at}]") for at, item in enumerate(value))
+        options = _options(typing.get_args(option)[0])
+        return tuple(_typed(options, item, f"{where}[{at}]") for at, item in enumerate(value))
     if typing.get_origin(option) is Mapping and isinstance(value, Mapping):
         return dict(value)
     if option is EnvSpec and isinstance(value, Mapping):

@@ -15,22 +15,23 @@ from typing import Any
 import torch
 
 from radial.agents.actor_critic import ActorCritic
-from radial.agents.convert import AnyAgent, check_init
+from radial.agents.convert import check_init
 from radial.core import checks
+from radial.core.agent import Agent
 from radial.core.data import BadInput, Discrete, EnvSpec, VecEnv
 from radial.core.schedules import Constant, Linear
 from radial.envs.make import make_env
-from radial.objectives.policy_gradient import Objective, Plain
+from radial.objectives.base import Objective
+from radial.objectives.policy_gradient import OBJECTIVES, Plain
 from radial.runs.config import recorded
 from radial.runs.files import warn
 from radial.runs.run import Run, Stopped, derived_seed
-from radial.training.a3c_learner import A3CLearner, Model
-from radial.training.a3c_player import Player, Report, Rhythm
+from radial.training.a3c_player import A3CLearner, Model, Player, Report, Rhythm
 from radial.training.a3c_workers import Board, Crew
-from radial.training.adam import Flat
 from radial.training.ramp import Guide, time_at
 from radial.training.replay import free_memory
-from radial.training.scores import Scores
+from radial.training.rollouts import Returns, shown
+from radial.training.update import Flat
 
 WORKER_BYTES = 350_000_000  # of memory that a worker has for itself: measured with Atari's network, 360 MB
 MakeEnv = Callable[..., VecEnv]
@@ -41,7 +42,7 @@ class A3CConfig:
     """Everything that defines a training, except the seed. Defaults are those of the authors' Atari runs."""
 
     env: EnvSpec
-    objective: Objective = field(default_factory=Plain)
+    objective: Objective = field(default_factory=Plain, metadata={"kinds": OBJECTIVES})
     total_steps: int = 20_000_000  # env steps, of all workers
     workers: int = 16  # processes; 1: in this one, and then a run can be repeated bit for bit
     num_envs: int = 1  # of each worker
@@ -86,7 +87,7 @@ class A3CConfig:
         return Rhythm(self.rollout, self.discount, self.lam, rate, self.adam_eps)
 
 
-def train(
+def train_a3c(
     config: A3CConfig,
     seed: int,
     *,
@@ -143,7 +144,7 @@ def _synchronous(run: Run, training: "Training", threads: int | None) -> None:
             training.hear(player.report())
             time_now, more = time_at(training.guide, training.step), {}
             if training.guide is not None:
-                more = training.guide.look(training.step, training.agent, player.seen, training.scores.returns)
+                more = training.guide.look(training.step, training.agent, player.seen, training.returns.returns)
             training.log(run, time_now, **more)
         if save:
             training.save(run)
@@ -192,7 +193,7 @@ class Training:
     ) -> None:
         self.config, self.seed, self.agent, self.rng, self.engine = config, seed, agent, rng, engine
         self.model = Model.of(agent)
-        self.scores, self.step, self.restarts = Scores(0), 0, 0
+        self.returns, self.step, self.restarts = Returns(0), 0, 0
         self.guide: Guide | None = None
         self._heard: list[Mapping[str, float]] = []
         self._began, self._logged = time.perf_counter(), 0
@@ -200,39 +201,34 @@ class Training:
     def hear(self, *reports: Report) -> None:
         """Take in what players report."""
         for report in reports:
-            self.scores.extend(report.returns, report.lengths)
+            self.returns.extend(report.returns, report.lengths)
             self._heard.append(report.metrics)
 
     def log(self, run: Run, time_now: int, **more: float) -> None:
         """One line of metrics, under CleanRL's names. time_now: where the schedules stand."""
         names = dict.fromkeys(name for metrics in self._heard for name in metrics)
         told = {name: [metrics[name] for metrics in self._heard if name in metrics] for name in names}
-        metrics = {name: sum(values) / len(values) for name, values in told.items()} | self.scores.metrics()
+        metrics = {name: sum(values) / len(values) for name, values in told.items()} | self.returns.metrics()
         metrics |= {f"robust/{name}": value for name, value in self.config.objective.coefficients(time_now).items()}
         speed = (self.step - self._logged) / (time.perf_counter() - self._began)
         metrics |= {"charts/SPS": speed, "charts/updates": float(self.model.moments.steps)} | more
         self._heard, self._began, self._logged = [], time.perf_counter(), self.step
         run.log(self.step, metrics)
-        names_shown = {
-            "return": "charts/episodic_return", "entropy": "losses/entropy", "ε": "robust/radius", "κ": "robust/kappa",
-            "width": "robust/bound_width", "restarts": "charts/restarts", "certified": "robust/certified",
-            "pace": "robust/pace",
-        }  # fmt: skip
-        run.progress(self.step, **{short: metrics[name] for short, name in names_shown.items() if name in metrics})
+        run.progress(self.step, **shown(metrics, entropy="losses/entropy"))
 
     def save(self, run: Run, restarts: int = 0) -> None:
         """A checkpoint with everything a resumed run needs."""
-        state: dict[str, Any] = {"step": self.step, "returns": self.scores.returns, "lengths": self.scores.lengths}
+        state: dict[str, Any] = {"step": self.step, "returns": self.returns.returns, "lengths": self.returns.lengths}
         state |= {"engine": dict(self.engine), "restarts": restarts}
         state["resume"] = self.config.resumes
         state |= {} if self.guide is None else {"guide": self.guide.ramp.state()}
-        run.save(self.step, self.model.state() | {"rng": self.rng.get_state()}, state, score=self.scores.mean())
+        run.save(self.step, self.model.state() | {"rng": self.rng.get_state()}, state, score=self.returns.mean())
 
     def restore(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
         """Everything as it was."""
         self.model.restore(tensors)
         self.rng.set_state(tensors["rng"])
-        self.scores.extend(state["returns"], state["lengths"])
+        self.returns.extend(state["returns"], state["lengths"])
         self.step, self.restarts = int(state["step"]), int(state["restarts"])
         self._logged = self.step
         if self.guide is not None:
@@ -268,7 +264,7 @@ def check_device(config: A3CConfig, device: torch.device) -> None:
         )
 
 
-def check_env(config: A3CConfig, env: VecEnv, init: AnyAgent | None = None) -> tuple[tuple[int, ...], Discrete]:
+def check_env(config: A3CConfig, env: VecEnv, init: Agent | None = None) -> tuple[tuple[int, ...], Discrete]:
     """Refuse an env that cannot be learned here, or not from `init`; what its observations and actions are."""
     shape, actions = env.observation_shape, env.actions
     if not isinstance(actions, Discrete):

@@ -1,24 +1,116 @@
-"""Who plays for A3C: acts in its own environments for a rollout, then moves the model along the rollout's gradient.
+"""A3C's player: acts in its own environments for a rollout, then moves the shared model along the rollout's gradient.
 
-The synchronous loop has one player, an asynchronous training one per process; what they share is the model.
+The synchronous loop has one player, an asynchronous training one per process. The model lies in flat vectors that may
+be in memory shared by processes.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from radial.agents.actor_critic import ActorCritic
-from radial.core.data import VecEnv
+from radial.core.data import Loss, VecEnv
 from radial.core.schedules import Schedule
-from radial.training.a3c_learner import A3CLearner, Model, estimate
-from radial.training.rollouts import check_finite, collect
-from radial.training.scores import Scores
+from radial.losses.policy import gae, k_step_returns
+from radial.objectives.base import Coefficients, Objective
+from radial.objectives.policy_gradient import Batch
+from radial.training.adam import AMSGradState, amsgrad_, start_amsgrad
+from radial.training.rollouts import Returns, Rollout, check_finite, collect
+from radial.training.update import Flat, Update
+
+
+class Model(NamedTuple):
+    """The model all workers share: the parameters (P,), and AMSGrad's state. Changed in place, without a lock."""
+
+    parameters: Tensor
+    moments: AMSGradState
+
+    @classmethod
+    def of(cls, agent: ActorCritic) -> "Model":
+        """The parameters of an agent, before the first update."""
+        parameters = Flat(agent.named_parameters()).join(dict(agent.named_parameters()))
+        return cls(parameters, start_amsgrad(parameters))
+
+    def apply(self, gradient: Tensor, rate: float, eps: float) -> None:
+        """One step along a gradient (P,) that may have been taken at an older copy of the parameters."""
+        amsgrad_(self.parameters, gradient, self.moments, rate, eps)
+
+    def share(self) -> None:
+        """Move everything into memory that other processes can be given."""
+        for tensor in (self.parameters, *self.moments):
+            tensor.share_memory_()
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything to go on from, as copies; while others write, from one moment or the next."""
+        named = {"parameters": self.parameters}
+        named |= {f"adam.{name}": tensor for name, tensor in self.moments._asdict().items()}
+        return {name: tensor.clone() for name, tensor in named.items()}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Go on from a saved state."""
+        self.parameters.copy_(state["parameters"])
+        for name, tensor in self.moments._asdict().items():
+            tensor.copy_(state[f"adam.{name}"])
+
+
+def estimate(rollout: Rollout, value: Tensor, discount: float, lam: float) -> Batch:
+    """A rollout (T, N) as rows (T·N,): advantages, k-step returns, and 0 as the weight of rows that are not real.
+
+    value  (T + 1, N)  of rollout.x
+
+    The loss is then the authors' sum over the steps of a rollout, and the mean over envs.
+    """
+    times = (rollout.reward, value[:-1], value[1:], rollout.terminated, rollout.ended, discount)
+    advantage, target = gae(*times, lam), k_step_returns(*times)
+    weight = rollout.real.to(value.dtype) / rollout.real.shape[1]
+    columns = (rollout.x[:-1], rollout.action, advantage, target, weight)
+    return Batch(*(column.flatten(0, 1) for column in columns))
+
+
+class _Losses(nn.Module):
+    """The agent, and the loss of a rollout."""
+
+    def __init__(self, agent: ActorCritic, entropy: float) -> None:
+        super().__init__()
+        self.agent, self.entropy = agent, entropy
+
+    def forward(self, objective: Objective, data: Batch, noise: Tensor, at: Coefficients) -> Loss:
+        return objective(self.agent, data, at, self.entropy)
+
+
+class A3CLearner(Update):
+    """Copies a model for its agent to act with, and turns what the agent did into gradients at that copy."""
+
+    def __init__(
+        self, agent: ActorCritic, objective: Objective, *, entropy: float, max_grad_norm: float | None, compile: bool
+    ) -> None:
+        named = {f"agent.{name}": parameter for name, parameter in agent.named_parameters()}
+        super().__init__(_Losses(agent, entropy), named, objective, compile=compile, max_grad_norm=max_grad_norm)
+        self.agent = agent
+
+    @torch.no_grad()
+    def take(self, model: Model) -> None:
+        """Let the agent act with the model as it is now."""
+        self.parameters.copy_(model.parameters)
+        self.flat.write(self.parameters, self.losses)
+
+    @torch.no_grad()
+    def gradient(self, batch: Batch, clock: int) -> Tensor:
+        """The gradient (P,) of the loss of a batch; stops if it is not finite.
+
+        clock  where the objective's schedules stand
+        """
+        self.move_to(clock)
+        (gradient,) = self.step(batch, self.parameters.new_empty(0))
+        if not bool(torch.isfinite(gradient).all()):
+            raise FloatingPointError(f"the gradient is not finite at step {clock}: the training has diverged")
+        return gradient
 
 
 class Rhythm(NamedTuple):
-    """How a player turns steps into updates, besides its objective."""
+    """The settings that turn steps into updates, besides the objective."""
 
     rollout: int  # steps of each env
     discount: float
@@ -28,7 +120,7 @@ class Rhythm(NamedTuple):
 
 
 class Report(NamedTuple):
-    """What a player tells of itself, as plain numbers: episodes that ended since the last report, and losses."""
+    """A player's report in plain numbers: episodes that ended since the last one, and losses."""
 
     returns: list[float]
     lengths: list[float]
@@ -77,14 +169,14 @@ class Player:
 
     def __init__(self, learner: A3CLearner, model: Model, rhythm: Rhythm, num_envs: int, rng: torch.Generator) -> None:
         self.learner, self.model, self.rhythm, self.rng = learner, model, rhythm, rng
-        self.actor, self.scores = JointActor(learner.agent), Scores(num_envs)
+        self.actor, self.returns = JointActor(learner.agent), Returns(num_envs)
         self.env: VecEnv | None = None
         self._x: Tensor | None = None
 
     def enter(self, env: VecEnv) -> None:
         """Begin to play in fresh environments."""
         self.env, self._x = env, self.actor.observe(env.reset().to(self.model.parameters.device))
-        self.scores.forget()
+        self.returns.forget()
 
     @property
     def seen(self) -> Tensor:
@@ -108,7 +200,7 @@ class Player:
         assert self._x is not None
         rhythm = self.rhythm
         self.learner.take(self.model)
-        rollout, self._x = collect(self.env, self._x, self.actor, None, self.scores, rhythm.rollout, self.rng)
+        rollout, self._x = collect(self.env, self._x, self.actor, None, self.returns, rhythm.rollout, self.rng)
         real = int(rollout.real.sum())
         check_finite(rollout, step + real)
         if real:  # a rollout of one step may hold nothing but resets
@@ -118,7 +210,7 @@ class Player:
         return real
 
     def report(self) -> Report:
-        """What has happened since the last report."""
-        told = Report(self.scores.returns, self.scores.lengths, self.learner.report())
-        self.scores.returns, self.scores.lengths = [], []
-        return told
+        """Episodes and losses since the last report."""
+        report = Report(self.returns.returns, self.returns.lengths, self.learner.report())
+        self.returns.returns, self.returns.lengths = [], []
+        return report

@@ -21,7 +21,7 @@ CONFIG = A3CConfig(
 MAIN = """
 import json, sys
 from pathlib import Path
-from radial.training.a3c import A3CConfig, train
+from radial.training.a3c import A3CConfig, train_a3c as train
 from radial.runs.config import decode
 from radial.runs.run import Stopped
 

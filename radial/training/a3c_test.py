@@ -20,7 +20,8 @@ from radial.objectives.policy_gradient import OBJECTIVES, Plain, RadialOverlap
 from radial.runs.config import decode, encode
 from radial.runs.run import VOLATILE
 from radial.training import a3c
-from radial.training.a3c import A3CConfig, train
+from radial.training.a3c import A3CConfig
+from radial.training.a3c import train_a3c as train
 
 CARTPOLE = EnvSpec("classic", "CartPole-v1")
 TINY = A3CConfig(
@@ -132,7 +133,7 @@ import json, sys
 from pathlib import Path
 import torch
 torch.set_num_threads(int(sys.argv[3]))
-from radial.training.a3c import A3CConfig, train
+from radial.training.a3c import A3CConfig, train_a3c as train
 from radial.runs.config import decode
 train(decode(A3CConfig, json.loads(sys.argv[2])), 1, out=Path(sys.argv[1]), resume=True, quiet=True)
 """

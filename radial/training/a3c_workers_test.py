@@ -15,7 +15,8 @@ import torch
 from radial.core.data import BadInput, EnvSpec, Step, VecEnv
 from radial.envs.make import make_env
 from radial.training import a3c, a3c_workers
-from radial.training.a3c import A3CConfig, train
+from radial.training.a3c import A3CConfig
+from radial.training.a3c import train_a3c as train
 from radial.training.a3c_workers import Board, Failure, WorkerFailed, _error, _Worker
 
 CARTPOLE = EnvSpec("classic", "CartPole-v1")

@@ -1,10 +1,10 @@
-"""Adversarial training: who stands between the environments and a PPO agent while it plays its rollouts.
+"""Adversarial training: an attack between the environments and a PPO agent while it plays its rollouts.
 
 The attacks themselves come from outside. One whose answer is a pure function of what it draws becomes native code, for
 between two steps of sixteen small environments ten gradients one operation at a time take longer than all the rest.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import torch
@@ -13,7 +13,7 @@ from torch.func import functional_call
 
 from radial.core.agent import Agent, Attack
 from radial.core.ball import Ball
-from radial.training.compiled import Lazy
+from radial.training.native import Compiled
 
 
 @runtime_checkable
@@ -34,12 +34,12 @@ class _Climb(nn.Module):
         super().__init__()
         self.agent, self.attack = agent, attack
 
-    def forward(self, x: Tensor, radius: Tensor, *noise: Tensor) -> Tensor:
+    def forward(self, x: Tensor, radius: Tensor, noise: Sequence[Tensor]) -> Tensor:
         ball = Ball.unchecked(x, radius)
         return ball.project(self.attack.climb(self.agent, ball, noise))
 
 
-class Adversary:
+class RolloutAttack:
     """Each row of a step is shown attacked with some probability (SA-PPO's baseline).
 
     compile  an attack that can be; others run as they are
@@ -50,12 +50,12 @@ class Adversary:
         self.radius = 0.0
         self._names = [name for name, _ in agent.named_parameters()]
         self._climb = _Climb(agent, attack) if isinstance(attack, Climbing) else None
-        self._run = Lazy(self._shown, compile)
+        self._run = Compiled(self._shown, compile)
 
     def begin(self, radius: float) -> bool:
         """Take the radius and the agent's weights as they are now; whether there is anything to do."""
         self.radius = radius
-        self._weights = [self.agent.get_parameter(name).detach() for name in self._names]
+        self._weights = {f"agent.{name}": self.agent.get_parameter(name).detach() for name in self._names}
         return radius > 0
 
     def __call__(self, x: Tensor, rng: torch.Generator) -> Tensor:
@@ -66,15 +66,16 @@ class Adversary:
             shown = ball.project(self.attack.perturb(self.agent, ball, rng))
         else:
             draws = self._climb.attack.draws(self.agent)
-            noise = [torch.randn(x.shape, generator=rng, dtype=x.dtype, device=x.device) for _ in range(draws)]
+            drawn = (torch.randn(x.shape, generator=rng, dtype=x.dtype, device=x.device) for _ in range(draws))
+            noise = {str(number): array for number, array in enumerate(drawn)}
             with torch.no_grad():
-                (shown,) = self._run(x, x.new_tensor(self.radius), *noise, *self._weights)
+                (shown,) = self._run(x=x, radius=x.new_tensor(self.radius), noise=noise, weights=self._weights)
         chosen = torch.rand(x.shape[0], generator=rng, device=x.device) < self.probability
         return torch.where(chosen.unsqueeze(-1), shown, x)
 
-    def _shown(self, x: Tensor, radius: Tensor, *rest: Tensor) -> tuple[Tensor]:
+    def _shown(
+        self, x: Tensor, radius: Tensor, noise: dict[str, Tensor], weights: Mapping[str, Tensor]
+    ) -> tuple[Tensor]:
         assert self._climb is not None
-        noise, weights = rest[: -len(self._names)], rest[-len(self._names) :]
-        named = {f"agent.{name}": weight for name, weight in zip(self._names, weights, strict=True)}
-        shown: Tensor = functional_call(self._climb, named, (x, radius, *noise))
+        shown: Tensor = functional_call(self._climb, dict(weights), (x, radius, list(noise.values())))
         return (shown,)

@@ -6,7 +6,7 @@ import torch
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.attacks import ATTACKS, MAD, RandomNoise
 from radial.core.ball import Ball
-from radial.training.adversary import Adversary, Climbing
+from radial.training.adversary import Climbing, RolloutAttack
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -27,14 +27,14 @@ def test_mad_between_env_and_agent_is_mad(compile: bool) -> None:
     agent = gaussian()
     ball = Ball(X, 0.1)
     expected = ball.project(MAD().perturb(agent, ball, generator(2)))
-    adversary = Adversary(MAD(), agent, 1.0, compile)
+    adversary = RolloutAttack(MAD(), agent, 1.0, compile)
     assert adversary.begin(0.1)
     torch.testing.assert_close(adversary(X, generator(2)), expected, rtol=0, atol=1e-6)
 
 
 def test_a_compiled_attack_sees_new_weights_and_a_new_radius() -> None:
     agent = gaussian()
-    adversary = Adversary(MAD(), agent, 1.0, compile=True)
+    adversary = RolloutAttack(MAD(), agent, 1.0, compile=True)
     adversary.begin(0.1)
     adversary(X, generator(2))
     with torch.no_grad():
@@ -48,7 +48,7 @@ def test_a_compiled_attack_sees_new_weights_and_a_new_radius() -> None:
 
 
 def test_each_row_is_attacked_with_the_probability() -> None:
-    adversary = Adversary(RandomNoise(), gaussian(), 0.25, compile=False)
+    adversary = RolloutAttack(RandomNoise(), gaussian(), 0.25, compile=False)
     adversary.begin(0.1)
     rows = torch.zeros(10_000, 5)
     moved = (adversary(rows, generator()) != rows).any(1).float().mean().item()
@@ -58,7 +58,7 @@ def test_each_row_is_attacked_with_the_probability() -> None:
 
 
 def test_a_radius_of_zero_is_nothing_to_do() -> None:
-    assert not Adversary(MAD(), gaussian(), 1.0, compile=True).begin(0.0)
+    assert not RolloutAttack(MAD(), gaussian(), 1.0, compile=True).begin(0.0)
 
 
 @pytest.mark.parametrize("name", [name for name, make in ATTACKS.items() if isinstance(make(), Climbing)])

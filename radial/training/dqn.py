@@ -1,36 +1,36 @@
-"""Deep Q-learning, plain and robust: act, remember, learn from what is remembered, in one loop that reads downwards.
+"""Deep Q-learning, plain and robust: act, store, learn from the replay, in one loop that reads downwards.
 
-What is minimised is an `Objective` (objectives/q_objectives.py); how this differs from the authors' code is listed in
-docs/dqn.md.
+The loss is an objective of `rr.dqn`; docs/dqn.md lists how this differs from the authors' code.
 """
 
+import copy
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from radial.agents.convert import AnyAgent, check_init
+from radial.agents.convert import check_init
 from radial.agents.q_agent import QAgent
 from radial.core import checks
+from radial.core.agent import Agent
 from radial.core.data import BadInput, Discrete, EnvSpec, VecEnv
 from radial.core.schedules import Linear, Schedule, settle
 from radial.envs.make import make_env
-from radial.objectives.q_objectives import TD, Objective, Plain
+from radial.objectives.base import Coefficients, Objective
+from radial.objectives.q_objectives import OBJECTIVES, TD, Batch, Nets, Plain, QLoss
 from radial.runs.config import recorded
-from radial.runs.files import require
 from radial.runs.run import Run, Stopped, derived_seed
-from radial.training.q_learner import QLearner, Rules, Transitions
+from radial.training.adam import AdamState, adam_, start
+from radial.training.exploration import Detour, explore
 from radial.training.ramp import ROWS, Guide, time_at
-from radial.training.replay import Prioritised, Replay, check_memory, in_words
-from radial.training.replay_disk import check_segments, load_segments, prune_segments, save_segments
-from radial.training.scores import Scores
-
-SEGMENTS = "replay"  # the folder of the replay in a run's folder
+from radial.training.replay import Prioritised, Replay, Sample, check_memory, in_words
+from radial.training.replay_disk import ReplayFolder
+from radial.training.rollouts import Returns, shown
+from radial.training.update import Flat, Update
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class DQNConfig:
     """Everything that defines a training, except the seed. Defaults are those of the authors' Atari runs."""
 
     env: EnvSpec
-    objective: Objective = field(default_factory=Plain)
+    objective: Objective = field(default_factory=Plain, metadata={"kinds": OBJECTIVES})
     total_steps: int = 6_000_000  # env steps
     num_envs: int = 8
     replay_capacity: int = 200_000
@@ -54,7 +54,7 @@ class DQNConfig:
     adam_eps: float = 1e-8
     max_grad_norm: float | None = None  # None: do not clip
     discount: float = 0.99
-    n_step: int = 1  # rewards summed before the target network is asked; more: rewards are learned from sooner
+    n_step: int = 1  # rewards summed before the target network is asked; more: rewards propagate n steps per update
     td: TD = field(default_factory=TD)
     hidden: tuple[int, ...] | None = None  # sizes of layers; None: two of 64 for vectors, the paper's for frames
     compile: bool = True  # the update to native code; False: slower, starts at once
@@ -79,34 +79,25 @@ class DQNConfig:
         checks.kind(self, "prioritised", Prioritised)
 
 
-def train(
-    config: DQNConfig,
-    seed: int,
-    *,
-    out: Path | None = None,
-    resume: bool = False,
-    init: QAgent | None = None,
-    guide: Guide | None = None,
-    device: str | torch.device = "cpu",
-    threads: int | None = None,
-    quiet: bool = False,
-) -> QAgent:
+def train_dqn(
+    config: DQNConfig, seed: int, *, out: Path | None = None, resume: bool = False, init: QAgent | None = None,
+    guide: Guide | None = None, device: str | torch.device = "cpu", threads: int | None = None, quiet: bool = False,
+) -> QAgent:  # fmt: skip
     """Train an agent. With `out`, everything is logged and saved there and a stopped run can be resumed.
 
     init     an agent to start from; the paper trains a standard agent first, then a robust one from it
-    guide    who says where the objective's schedules stand; None: they follow the env steps
+    guide    sets the clock of the objective's schedules; None: they follow the env steps
     threads  of the simulator; torch's own are left alone. No result depends on it
     """
-    segments = None if out is None else out / SEGMENTS
-    verify = partial(_verify, segments)
+    folder = ReplayFolder(out)
     settings = recorded(config, seed, init, guide)
     with Run.open(
-        out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet, verify=verify
+        out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet, verify=folder.verify
     ) as run:  # fmt: skip
         actor, learner, replay, rng = set_up(config, seed, torch.device(device), init, run.note)
-        scores, step, saved = Scores(config.num_envs), 0, None
+        returns, step = Returns(config.num_envs), 0
         if run.restored is not None:
-            step, saved = _restore(run, learner, replay, scores, rng, segments, guide)
+            step = _restore(run, learner, replay, returns, rng, folder, guide)
         env: VecEnv | None = None
         began, logged = time.perf_counter(), step
         while step < config.total_steps:
@@ -115,14 +106,14 @@ def train(
                 run.check_engine(env.engine)
                 obs = env.reset()
                 replay.begin(obs)
-                scores.forget()
+                returns.forget()
                 detour = Detour.none(config.num_envs, config.exploration_length, rng.device)
 
             # ------------------------------------------------------------------------------------------------- act
             action = explore(actor, obs.to(device), config.exploration(step), rng, detour).cpu()
             seen = env.step(action)
             replay.add(action, seen.reward, seen.terminated, seen.real, seen.obs)
-            scores.add(seen.score[None], seen.ended[None], seen.real[None])
+            returns.add(seen.score[None], seen.ended[None], seen.real[None])
             obs, before = seen.obs, step
             step += int(seen.real.sum())
 
@@ -140,11 +131,16 @@ def train(
             if save or _passed(config.log_every, before, step):
                 speed = (step - logged) / (time.perf_counter() - began)
                 began, logged = time.perf_counter(), step
-                said = config.objective.coefficients(time_at(guide, step))
-                seen_now = {} if guide is None else _look(guide, config, actor, replay, scores, step, seed)
-                _log(run, config, learner, scores, step, speed, len(replay), said, seen_now)
+                more = config.objective.coefficients(time_at(guide, step))
+                watched = {} if guide is None else _look(guide, config, actor, replay, returns, step, seed)
+                _log(run, config, learner, returns, step, speed, len(replay), more, watched)
             if save:
-                saved = _save(run, learner, replay, scores, rng, step, env, segments, saved, guide)
+                state = {"step": step, "returns": returns.returns, "lengths": returns.lengths}
+                state |= {"replay": folder.save(replay), "engine": dict(env.engine)}
+                state |= {} if guide is None else {"guide": guide.ramp.state()}
+                tensors = learner.state() | {f"replay.{name}": tensor for name, tensor in replay.tensors().items()}
+                run.save(step, tensors | {"rng": rng.get_state()}, state, score=returns.mean())
+                folder.prune()
                 env.close()
                 env = None
             if run.signal is not None and step < config.total_steps:
@@ -152,66 +148,118 @@ def train(
     return actor
 
 
-@dataclass
-class Detour:
-    """Who explores at the moment: each env's exploring action (N,) and for how many steps it still lasts (N,)."""
+def learn(
+    config: DQNConfig, learner: "QLearner", replay: Replay, step: int, rng: torch.Generator, clock: int | None = None
+) -> None:
+    """One update from the replay. clock: where the objective's schedules stand; None: at `step`."""
+    beta = None if config.prioritised is None else config.prioritised.beta(step)
+    sample = replay.sample(
+        config.batch, rng, n_step=config.n_step, discount=config.discount, beta=beta, device=learner.parameters.device
+    )
+    left = max(0.0, 1 - step / config.total_steps) if config.anneal else 1.0
+    priority = learner.learn(sample, step if clock is None else clock, rng, left)
+    if config.prioritised is not None:
+        replay.update(sample.position, priority)
 
-    action: Tensor
-    left: Tensor
-    length: int
 
-    @classmethod
-    def none(cls, envs: int, length: int, device: torch.device) -> "Detour":
-        """Nobody does."""
-        return cls(torch.zeros(envs, dtype=torch.int64, device=device), torch.zeros(envs, device=device), length)
+class _Losses(nn.Module):
+    """All networks of an update, and the loss of a sample."""
+
+    def __init__(self, agent: QAgent, student: QAgent | None, td: TD, discount: float) -> None:
+        super().__init__()
+        self.online = agent.network
+        self.target = copy.deepcopy(agent.network).requires_grad_(False)
+        self.student = None if student is None else student.network
+        self.prepare, self.valid_range, self.td, self.discount = agent.prepare, agent.valid_range, td, discount
+
+    def forward(self, objective: Objective, data: Sample, noise: Tensor, at: Coefficients) -> QLoss:
+        discount = self.discount**data.steps * (1 - data.terminated.float())
+        x, next_x = self.prepare(data.obs), self.prepare(data.next_obs)
+        batch = Batch(x, data.action, data.reward, next_x, discount, data.weight, noise)
+        nets = Nets(self.online, self.target, self.student, self.valid_range)
+        return objective(nets, batch, at, self.td)  # type: ignore[return-value]
 
 
-@torch.no_grad()
-def explore(agent: QAgent, obs: Tensor, epsilon: float, rng: torch.Generator, detour: Detour | None = None) -> Tensor:
-    """The greedy action of each row (N,), or in a share `epsilon` of the steps any action.
+class QLearner(Update):
+    """The update of deep Q-learning: also holds the target network's parameters and Adam's state."""
 
-    detour  moved on. An exploring action lasts `length` steps, so it begins more rarely: with a probability p for which
-            p·length / (p·length + 1 − p) = ε. (After Dabney et al. 2021, whose lengths are random.)
-    """
-    rows = obs.shape[0]
-    detour = detour or Detour.none(rows, 1, rng.device)
-    rare = epsilon / (detour.length - epsilon * (detour.length - 1))
-    begin = (torch.rand(rows, generator=rng, device=rng.device) < rare) & (detour.left == 0)
-    anywhere = torch.randint(agent.actions.n, (rows,), generator=rng, device=rng.device)
-    detour.action = torch.where(begin, anywhere, detour.action)
-    detour.left = torch.where(begin, detour.length, detour.left)
-    wander = detour.left > 0
-    detour.left = (detour.left - 1).clamp(min=0)
-    return detour.action if bool(wander.all()) else torch.where(wander, detour.action, agent.act(agent.prepare(obs)))
+    def __init__(
+        self, agent: QAgent, student: QAgent | None, objective: Objective, td: TD, discount: float, *, rate: float,
+        adam_eps: float, max_grad_norm: float | None, compile: bool,
+    ) -> None:  # fmt: skip
+        self._networks = {"online": agent.network} | ({} if student is None else {"student": student.network})
+        losses = _Losses(agent, student, td, discount)
+        super().__init__(losses, dict(self._named()), objective, compile=compile, max_grad_norm=max_grad_norm)
+        self.agent, self.rate, self.adam_eps, self.adam = agent, rate, adam_eps, start(self.parameters)
+        self.of_target = Flat(agent.network.named_parameters())
+        self.target = self.of_target.join(dict(agent.network.named_parameters()))
+
+    def _named(self) -> list[tuple[str, Tensor]]:
+        return [(f"{at}.{name}", p) for at, net in self._networks.items() for name, p in net.named_parameters()]
+
+    def named(self, leaf: Tensor, own: Mapping[str, Any]) -> dict[str, Tensor]:
+        """The trained parameters and the target network's."""
+        return super().named(leaf, own) | {f"target.{n}": p for n, p in self.of_target.split(own["target"]).items()}
+
+    @torch.no_grad()
+    def learn(self, sample: Sample, clock: int, rng: torch.Generator, left: float = 1.0) -> Tensor:
+        """One update; the absolute TD errors of the sample (B,).
+
+        clock  where the objective's schedules stand        left  remaining share of the learning rate, 0 … 1
+        """
+        self.move_to(clock)
+        gradient, priority = self.step(sample, self.noise(sample.obs, rng), target=self.target)
+        adam_(self.parameters, gradient, self.adam, self.rate * left, self.adam_eps)
+        return priority
+
+    def sync_target(self) -> None:
+        """Copy the online network into the target network."""
+        self.target = self.parameters[: self.target.shape[0]].clone()  # the online network comes first
+
+    @torch.no_grad()
+    def write_back(self) -> None:
+        """Copy the parameters into the networks."""
+        pieces = self.flat.split(self.parameters)
+        for name, parameter in self._named():
+            parameter.copy_(pieces[name])
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything to resume from."""
+        moments = {f"adam.{name}": tensor for name, tensor in self.adam._asdict().items()}
+        return {"parameters": self.parameters, "target": self.target} | moments
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Resume from a saved state."""
+        names = ("parameters", "target", *(f"adam.{name}" for name in AdamState._fields))
+        self.parameters, self.target, *moments = (state[name].to(self.parameters, copy=True) for name in names)
+        self.adam = AdamState(*moments)
+        self.write_back()
 
 
 def set_up(
-    config: DQNConfig,
-    seed: int,
-    device: torch.device,
-    init: QAgent | None = None,
+    config: DQNConfig, seed: int, device: torch.device, init: QAgent | None = None,
     note: Callable[[str], None] = lambda text: None,
-) -> tuple[QAgent, QLearner, Replay, torch.Generator]:
-    """Who acts, what learns, what is remembered, and the generator of everything random.
+) -> tuple[QAgent, QLearner, Replay, torch.Generator]:  # fmt: skip
+    """The agent that acts (with RS-DQN the student), the learner, the replay, and the generator of everything random.
 
-    With RS-DQN the one who acts is the student, otherwise the Q-network that learns. note: is told what it will take.
+    note  is told how much memory the replay will take
     """
     probe = make_env(config.env, 1, seed)
     try:
         shape, actions, dtype = check_env(config, probe, init)
     finally:
         probe.close()
+    two: bool = config.objective.student  # type: ignore[attr-defined]
     agents = []
-    for name in ("weights", "student")[: 2 if config.objective.student else 1]:
+    for name in ("weights", "student")[: 2 if two else 1]:
         agent = QAgent(shape, actions.n, config.hidden)
         agent.initialize(torch.Generator().manual_seed(derived_seed(seed, name)))
         if init is not None:
             agent.load_state_dict(init.state_dict())
         agents.append(agent.to(device))
-    rules = Rules(config.td, config.discount, config.adam_eps, config.max_grad_norm)
     learner = QLearner(
-        agents[0], agents[1] if len(agents) > 1 else None, config.objective, rules,
-        rate=config.rate, compile=config.compile,
+        agents[0], agents[1] if two else None, config.objective, config.td, config.discount, rate=config.rate,
+        adam_eps=config.adam_eps, max_grad_norm=config.max_grad_norm, compile=config.compile,
     )  # fmt: skip
     needed = Replay.bytes_needed(config.replay_capacity, shape, dtype, config.num_envs, config.prioritised)
     note(f"replay: {config.replay_capacity:,} transitions will take {in_words(needed)} of memory")
@@ -220,9 +268,9 @@ def set_up(
 
 
 def check_env(
-    config: DQNConfig, env: VecEnv, init: AnyAgent | None = None
+    config: DQNConfig, env: VecEnv, init: Agent | None = None
 ) -> tuple[tuple[int, ...], Discrete, torch.dtype]:
-    """Refuse a fresh env that cannot be learned here, remembered, or begun from `init`; what it shows and takes."""
+    """Refuse a fresh env that DQN cannot learn, store, or begin from `init`; its shape, actions and dtype."""
     shape, actions, dtype = env.observation_shape, env.actions, env.reset().dtype
     if not isinstance(actions, Discrete):
         raise BadInput(f"DQN needs an env with discrete actions; those of {config.env.id} are continuous: use PPO")
@@ -239,86 +287,43 @@ def _passed(every: int, before: int, now: int) -> int:
     return now // every - before // every
 
 
-def learn(
-    config: DQNConfig, learner: QLearner, replay: Replay, step: int, rng: torch.Generator, time: int | None = None
-) -> None:
-    """One update from what is remembered. time: where the objective's schedules stand; None: at `step`."""
-    beta = None if config.prioritised is None else config.prioritised.beta(step)
-    sample = replay.sample(
-        config.batch, rng, n_step=config.n_step, discount=config.discount, beta=beta, device=learner.parameters.device
-    )
-    data = Transitions(
-        sample.obs, sample.action, sample.reward, sample.next_obs, sample.terminated, sample.weight, sample.steps
-    )
-    at = step if time is None else time
-    surprise = learner.learn(data, at, rng, max(0.0, 1 - step / config.total_steps) if config.anneal else 1.0)
-    if config.prioritised is not None:
-        replay.update(sample.index, surprise)
-
-
 def _look(
-    guide: Guide, config: DQNConfig, actor: QAgent, replay: Replay, scores: Scores, step: int, seed: int
+    guide: Guide, config: DQNConfig, actor: QAgent, replay: Replay, returns: Returns, step: int, seed: int
 ) -> dict[str, float]:
-    """What the guide sees at some of what is remembered; it draws from a generator of its own."""
+    """Let the guide look at some of the replay; it draws from a generator of its own."""
     if not len(replay):
         return {}
     beta = None if config.prioritised is None else config.prioritised.beta(step)
     rng = torch.Generator().manual_seed(derived_seed(seed, "watch", step))
     sample = replay.sample(ROWS, rng, beta=beta, device=next(actor.parameters()).device)
-    return guide.look(step, actor, actor.prepare(sample.obs), scores.returns)
+    return guide.look(step, actor, actor.prepare(sample.obs), returns.returns)
 
 
 def _log(
-    run: Run, config: DQNConfig, learner: QLearner, scores: Scores, step: int, speed: float, remembered: int,
-    scheduled: Mapping[str, float], more: Mapping[str, float],
+    run: Run, config: DQNConfig, learner: QLearner, returns: Returns, step: int, speed: float, stored: int,
+    scheduled: Mapping[str, float], watched: Mapping[str, float],
 ) -> None:  # fmt: skip
     """One line of metrics, under CleanRL's names."""
-    metrics = learner.report() | scores.metrics() | {f"robust/{name}": value for name, value in scheduled.items()}
-    metrics |= {"charts/SPS": speed, "charts/epsilon": config.exploration(step), "charts/replay": float(remembered)}
-    metrics |= more
+    metrics = learner.report() | returns.metrics() | {f"robust/{name}": value for name, value in scheduled.items()}
+    metrics |= {"charts/SPS": speed, "charts/epsilon": config.exploration(step), "charts/replay": float(stored)}
+    metrics |= watched
+    learner.check_weights()
     run.log(step, metrics)
-    names = {
-        "return": "charts/episodic_return", "explore": "charts/epsilon", "loss": "losses/td_loss", "ε": "robust/radius",
-        "κ": "robust/kappa", "width": "robust/bound_width", "certified": "robust/certified", "pace": "robust/pace",
-    }  # fmt: skip
-    run.progress(step, **{short: metrics[name] for short, name in names.items() if name in metrics})
-
-
-def _save(
-    run: Run, learner: QLearner, replay: Replay, scores: Scores, rng: torch.Generator, step: int, env: VecEnv,
-    segments: Path | None, before: dict[str, Any] | None, guide: Guide | None,
-) -> dict[str, Any]:  # fmt: skip
-    """A checkpoint with everything a resumed run needs; what it says of the replay."""
-    kept = save_segments(replay, segments, before)
-    tensors = learner.state() | {f"replay.{name}": tensor for name, tensor in replay.tensors().items()}
-    state = {"step": step, "returns": scores.returns, "lengths": scores.lengths}
-    state |= {"replay": kept, "engine": dict(env.engine)}
-    state |= {} if guide is None else {"guide": guide.ramp.state()}
-    run.save(step, tensors | {"rng": rng.get_state()}, state, score=scores.mean())
-    prune_segments(segments, [before, kept])
-    return kept
-
-
-def _verify(segments: Path | None, state: Mapping[str, Any]) -> None:
-    """`Corrupt`, unless the replay that a checkpoint names is there."""
-    if segments is not None:
-        require(isinstance(state.get("replay"), dict), segments, "belongs to a checkpoint that says nothing of it")
-        check_segments(segments, state["replay"])
+    run.progress(step, **shown(metrics, explore="charts/epsilon", loss="losses/td_loss"))
 
 
 def _restore(
-    run: Run, learner: QLearner, replay: Replay, scores: Scores, rng: torch.Generator, segments: Path | None,
+    run: Run, learner: QLearner, replay: Replay, returns: Returns, rng: torch.Generator, folder: ReplayFolder,
     guide: Guide | None,
-) -> tuple[int, dict[str, Any]]:  # fmt: skip
-    """Everything as it was; the step, and what the checkpoint says of the replay."""
+) -> int:  # fmt: skip
+    """Everything as it was; the step."""
     assert run.restored is not None
-    assert segments is not None
     tensors, state = run.restored
     learner.restore(tensors)
     named = {name.removeprefix("replay."): tensor for name, tensor in tensors.items() if name.startswith("replay.")}
-    load_segments(replay, segments, state["replay"], named)
+    folder.load(replay, state["replay"], named)
     rng.set_state(tensors["rng"])
     if guide is not None:
         guide.ramp.restore(state["guide"])
-    scores.returns, scores.lengths = list(state["returns"]), list(state["lengths"])
-    return int(state["step"]), state["replay"]
+    returns.returns, returns.lengths = list(state["returns"]), list(state["lengths"])
+    return int(state["step"])

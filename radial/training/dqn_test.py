@@ -22,10 +22,11 @@ from radial.objectives.q_objectives import RS, SA, Objective, Plain, RadialOverl
 from radial.runs.config import decode, encode
 from radial.runs.run import VOLATILE
 from radial.training import dqn
-from radial.training.compiled import can_compile
-from radial.training.dqn import Detour, DQNConfig, explore, train
-from radial.training.q_learner import QLearner, Rules, Transitions
-from radial.training.replay import Prioritised
+from radial.training.dqn import DQNConfig, QLearner
+from radial.training.dqn import train_dqn as train
+from radial.training.exploration import Detour, explore
+from radial.training.native import can_compile
+from radial.training.replay import Prioritised, Sample
 
 CARTPOLE = EnvSpec("classic", "CartPole-v1")
 TINY = DQNConfig(
@@ -174,7 +175,7 @@ CHILD = """
 import sys
 from pathlib import Path
 from radial.runs.config import decode
-from radial.training.dqn import DQNConfig, train
+from radial.training.dqn import DQNConfig, train_dqn as train
 import json
 train(decode(DQNConfig, json.loads(sys.argv[2])), 1, out=Path(sys.argv[1]), resume=True, quiet=True)
 """
@@ -260,11 +261,15 @@ def test_everything_that_changes_is_saved() -> None:
 def test_the_future_is_discounted_once_for_each_step_that_was_summed() -> None:
     agent = QAgent((2,), 3, (4,))
     agent.initialize(torch.Generator().manual_seed(0))
-    learner = QLearner(agent, None, Plain(), Rules(TD(double=False), 0.5, 1e-8, None), rate=1e-3, compile=False)
+    learner = QLearner(
+        agent, None, Plain(), TD(double=False), 0.5, rate=1e-3, adam_eps=1e-8, max_grad_norm=None, compile=False
+    )
     x, next_x = torch.rand(3, 2), torch.rand(3, 2)
     q, following = agent.network(x)[:, 1], agent.network(next_x).amax(1)
     ended, steps = torch.tensor([False, False, True]), torch.tensor([1.0, 3.0, 2.0])
-    data = Transitions(x, torch.ones(3, dtype=torch.int64), torch.ones(3), next_x, ended, torch.ones(3), steps)
+    data = Sample(
+        x, torch.ones(3, dtype=torch.int64), torch.ones(3), next_x, ended, steps, torch.arange(3), torch.ones(3)
+    )
     surprise = learner.learn(data, 0, torch.Generator())
     expected = (q - (1 + torch.tensor([0.5, 0.125, 0.0]) * following)).abs()
     assert surprise.tolist() == pytest.approx(expected.tolist())

@@ -13,26 +13,26 @@ import torch
 from torch import Tensor
 
 from radial.agents.actor_critic import ImpalaAgent
-from radial.agents.convert import AnyAgent, check_init
+from radial.agents.convert import check_init
 from radial.agents.networks import ACTIVATIONS
 from radial.agents.normalizer import RewardScale
 from radial.agents.policies import GaussianAgent
 from radial.core import checks
-from radial.core.agent import Attack
+from radial.core.agent import Agent, Attack
 from radial.core.data import BadInput, Continuous, EnvSpec, VecEnv
 from radial.core.schedules import Constant, Schedule, settle
 from radial.envs.make import make_env
 from radial.envs.wrapper import as_trained
 from radial.losses.policy import gae
-from radial.objectives.surrogate import SA, Objective, Plain, RadialOverlap, RadialReleased
+from radial.objectives.base import Objective
+from radial.objectives.surrogate import OBJECTIVES, SA, Plain, RadialOverlap, RadialReleased
 from radial.runs.config import LATER, recorded
 from radial.runs.run import Run, Stopped, derived_seed
-from radial.training.adversary import Adversary
-from radial.training.learner import STANDARDIZE, Learner, Limits, Minibatch
+from radial.training.adversary import RolloutAttack
+from radial.training.ppo_update import STANDARDIZE, Learner, Limits, Minibatch
 from radial.training.ramp import Guide, some, time_at
-from radial.training.rollouts import Rollout, check_finite, collect
-from radial.training.scores import Scores
-from radial.training.seeing import PPOAgent, actor_for, agent_to_train, judge, prepared, scores_of
+from radial.training.rollouts import Returns, Rollout, check_finite, collect, shown
+from radial.training.sight import PPOAgent, Sight, agent_to_train, sight_of
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class PPOConfig:
     """Everything that defines a training, except the seed. Defaults are those of the papers' MuJoCo runs."""
 
     env: EnvSpec
-    objective: Objective = field(default_factory=Plain)
+    objective: Objective = field(default_factory=Plain, metadata={"kinds": OBJECTIVES})
     total_steps: int = 4_096_000  # env steps
     num_envs: int = 16
     rollout: int = 2_048  # env steps per update, summed over envs
@@ -129,7 +129,7 @@ class PPOConfig:
         )  # fmt: skip
 
 
-def train(
+def train_ppo(
     config: PPOConfig,
     seed: int,
     *,
@@ -157,12 +157,13 @@ def train(
     settings = recorded(config, seed, init, guide)
     with Run.open(out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet) as run:
         agent, learner, scale, rng = set_up(config, seed, torch.device(device), init)
-        anchor = copy.deepcopy(agent) if config.anchor else None
+        anchor = sight_of(copy.deepcopy(agent)) if config.anchor else None
         step, update = 0, 0
-        actor, scores = actor_for(agent, config.compile), Scores(config.num_envs)
-        adversary = None if attack is None else Adversary(attack, agent, config.attack_probability, config.compile)
+        sight, returns = sight_of(agent), Returns(config.num_envs)
+        actor = sight.actor(config.compile)
+        adversary = None if attack is None else RolloutAttack(attack, agent, config.attack_probability, config.compile)
         if run.restored is not None:
-            step, update = _restore(run, agent, learner, scale, scores, rng, guide)
+            step, update = _restore(run, agent, learner, scale, returns, rng, guide)
         env: VecEnv | None = None
         while step < config.total_steps:
             if env is None:  # at the start and after each checkpoint, in interrupted and uninterrupted runs alike
@@ -173,20 +174,20 @@ def train(
                 x = actor.observe(env.reset().to(device))
                 actor.finish()
                 scale.returns.zero_()
-                scores.forget()
+                returns.forget()
 
             # ------------------------------------------------------------------------------------------------- act
             began, before = time.perf_counter(), step
             between = adversary if adversary is not None and adversary.begin(config.attack_radius(step)) else None
             scaled = scale if config.scale_rewards else None
-            rollout, x = collect(env, x, actor, scaled, scores, config.rollout // config.num_envs, rng, between)
+            rollout, x = collect(env, x, actor, scaled, returns, config.rollout // config.num_envs, rng, between)
             left = 1 - step / config.total_steps if config.anneal else 1.0  # of the learning rates
             step += int(rollout.real.sum())
             update += 1
 
             # ----------------------------------------------------------------------------------------------- learn
             check_finite(rollout, step)
-            data = estimate(rollout, agent, config.discount, config.lam, anchor)
+            data = estimate(rollout, sight, config.discount, config.lam, anchor)
             del rollout  # its frames are in `data` once more
             time_now = time_at(guide, step)
             metrics = learner.learn(data, time_now, left, rng, value_only=step <= config.value_first)
@@ -194,15 +195,15 @@ def train(
             # ------------------------------------------------------------------------------------------ log, save
             scheduled = config.objective.coefficients(time_now)
             if guide is not None:
-                metrics |= guide.look(step, agent, prepared(agent, some(data.x)), scores.returns)
+                metrics |= guide.look(step, agent, sight.prepared(some(data.x)), returns.returns)
             metrics["charts/SPS"] = (step - before) / (time.perf_counter() - began)
-            metrics |= scores.metrics() | {f"robust/{name}": value for name, value in scheduled.items()}
+            metrics |= returns.metrics() | {f"robust/{name}": value for name, value in scheduled.items()}
             run.log(step, metrics)
-            run.progress(step, **_shown(metrics))
+            run.progress(step, **shown(metrics))
             if update % config.checkpoint_every == 0 or step >= config.total_steps or run.signal is not None:
-                tensors, state = _state(agent, learner, scale, scores, rng, step, update)
+                tensors, state = _state(agent, learner, scale, returns, rng, step, update)
                 state |= {"engine": dict(env.engine)} | ({} if guide is None else {"guide": guide.ramp.state()})
-                run.save(step, tensors, state, score=scores.mean())
+                run.save(step, tensors, state, score=returns.mean())
                 env.close()
                 env = None
             if run.signal is not None and step < config.total_steps:
@@ -213,11 +214,9 @@ def train(
 
 
 @torch.no_grad()
-def estimate(
-    rollout: Rollout, agent: PPOAgent, discount: float, lam: float, anchor: PPOAgent | None = None
-) -> Minibatch:
+def estimate(rollout: Rollout, sight: Sight, discount: float, lam: float, anchor: Sight | None = None) -> Minibatch:
     """Advantages and value targets of the real rows, and what `anchor` would have done, flattened to (R, …)."""
-    value, old_log_prob = judge(agent, rollout)
+    value, old_log_prob = sight.judge(rollout)
     advantage = gae(rollout.reward, value[:-1], value[1:], rollout.terminated, rollout.ended, discount, lam)
     real = rollout.real
     x = rollout.x[:-1][real]
@@ -228,7 +227,7 @@ def estimate(
         advantage=advantage[real],
         target=(advantage + value[:-1])[real],
         old_value=value[:-1][real],
-        anchor=value.new_empty(len(x), 0) if anchor is None else scores_of(anchor, x),
+        anchor=value.new_empty(len(x), 0) if anchor is None else anchor.scores(x),
     )
 
 
@@ -260,7 +259,7 @@ def set_up(
     return agent, learner, scale, rng
 
 
-def check_env(config: PPOConfig, env: VecEnv, init: AnyAgent | None = None) -> PPOAgent:
+def check_env(config: PPOConfig, env: VecEnv, init: Agent | None = None) -> PPOAgent:
     """Refuse an env that cannot be learned with this config, or not from `init`; an agent that fits it, untrained."""
     agent = agent_to_train(env.observation_shape, env.actions, config.hidden, config.activation)
     if isinstance(config.objective, RadialOverlap) and isinstance(env.actions, Continuous):
@@ -276,21 +275,21 @@ def _state(
     agent: PPOAgent,
     learner: Learner,
     scale: RewardScale,
-    scores: Scores,
+    returns: Returns,
     rng: torch.Generator,
     step: int,
     update: int,
 ) -> tuple[dict[str, Tensor], dict[str, object]]:
     """Everything a resumed run needs; the environments are rebuilt (see the loop)."""
     tensors = {f"agent.{name}": tensor for name, tensor in agent.state_dict().items()}
-    tensors |= {f"adam.{name}": tensor for name, tensor in learner.moments._asdict().items()}
+    tensors |= {f"adam.{name}": tensor for name, tensor in learner.adam._asdict().items()}
     tensors |= {f"scale.{name}": tensor for name, tensor in scale.state_dict().items()}
     tensors["rng"] = rng.get_state()
-    return tensors, {"step": step, "update": update, "returns": scores.returns, "lengths": scores.lengths}
+    return tensors, {"step": step, "update": update, "returns": returns.returns, "lengths": returns.lengths}
 
 
 def _restore(
-    run: Run, agent: PPOAgent, learner: Learner, scale: RewardScale, scores: Scores, rng: torch.Generator,
+    run: Run, agent: PPOAgent, learner: Learner, scale: RewardScale, returns: Returns, rng: torch.Generator,
     guide: Guide | None,
 ) -> tuple[int, int]:  # fmt: skip
     assert run.restored is not None
@@ -305,14 +304,5 @@ def _restore(
     rng.set_state(tensors["rng"])
     if guide is not None:
         guide.ramp.restore(state["guide"])
-    scores.returns, scores.lengths = list(state["returns"]), list(state["lengths"])
+    returns.returns, returns.lengths = list(state["returns"]), list(state["lengths"])
     return int(state["step"]), int(state["update"])
-
-
-def _shown(metrics: dict[str, float]) -> dict[str, float]:
-    names = {
-        "return": "charts/episodic_return", "ε": "robust/radius", "κ": "robust/kappa",
-        "width": "robust/bound_width", "std": "charts/std", "certified": "robust/certified", "reach": "robust/reach",
-        "pace": "robust/pace",
-    }  # fmt: skip
-    return {short: metrics[name] for short, name in names.items() if name in metrics}

@@ -12,21 +12,21 @@ import pytest
 import torch
 
 from radial.agents.policies import CategoricalAgent
+from radial.bounds.mix import Mix
 from radial.core.data import BadInput, EnvSpec
 from radial.core.schedules import Constant, Linear
 from radial.envs.counting import make_counting
 from radial.losses.policy import Categorical
-from radial.objectives.bounding import Mix
 from radial.objectives.surrogate import SA, Plain, RadialLikelihood, RadialReleased, RadialWorstCase
 from radial.runs.checkpoint import newest_checkpoint
 from radial.runs.config import decode, encode
 from radial.runs.run import VOLATILE
 from radial.training import ppo
-from radial.training.acting import Actor
-from radial.training.compiled import can_compile
-from radial.training.ppo import PPOConfig, estimate, train
-from radial.training.rollouts import collect
-from radial.training.scores import Scores
+from radial.training.native import can_compile
+from radial.training.ppo import PPOConfig, estimate
+from radial.training.ppo import train_ppo as train
+from radial.training.rollouts import Returns, collect
+from radial.training.sight import Actor, sight_of
 
 CARTPOLE = EnvSpec("classic", "CartPole-v1")
 TINY = PPOConfig(
@@ -49,8 +49,8 @@ class Scripted(CategoricalAgent):
 def test_a_rollout_holds_exactly_what_happened():
     """Env 0 terminates after 3 steps, then is cut after 2; env 1 the other way round. Resets are marked."""
     env = make_counting(2)
-    scores = Scores(2)
-    rollout, last = collect(env, env.reset(), Actor(Scripted(), compile=False), None, scores, 8, torch.Generator())
+    scores = Returns(2)
+    rollout, last = collect(env, env.reset(), Actor(Scripted(), compiled=False), None, scores, 8, torch.Generator())
     rewards = [
         [17, 1017], [27, 1027], [37, 0], [0, 1117], [117, 1127], [127, 1137], [0, 0], [217, 1217],
     ]  # fmt: skip
@@ -71,11 +71,11 @@ def test_a_rollout_holds_exactly_what_happened():
 def test_only_real_rows_are_learned_from_and_time_limits_bootstrap():
     env = make_counting(1)
     agent = Scripted()
-    rollout, _ = collect(env, env.reset(), Actor(agent, compile=False), None, Scores(1), 7, torch.Generator())
+    rollout, _ = collect(env, env.reset(), Actor(agent, compiled=False), None, Returns(1), 7, torch.Generator())
     for parameter in agent.critic.parameters():
         torch.nn.init.zeros_(parameter)
     torch.nn.init.constant_(agent.critic[-1].bias, 1000.0)  # V = 1000 everywhere
-    data = estimate(rollout, agent, discount=0.5, lam=0.0)
+    data = estimate(rollout, sight_of(agent), discount=0.5, lam=0.0)
     # Real rows: 3 of episode 0 (the last terminates: no bootstrap), 2 of episode 1 (the last is cut: bootstrap).
     assert data.advantage.tolist() == [17 - 500, 27 - 500, 37 - 1000, 117 - 500, 127 - 500]
     assert data.target.tolist() == [517, 527, 37, 617, 627]
@@ -86,11 +86,11 @@ def test_only_real_rows_are_learned_from_and_time_limits_bootstrap():
 def test_each_observation_is_counted_once_and_seen_with_what_was_known_at_its_time():
     env = make_counting(2)
     agent = CategoricalAgent((3,), 10, (4,))
-    actor = Actor(agent, compile=False)
+    actor = Actor(agent, compiled=False)
     x = actor.observe(env.reset())
     actor.finish()
-    rollout, x = collect(env, x, actor, None, Scores(2), 3, torch.Generator())
-    rollout, x = collect(env, x, actor, None, Scores(2), 4, torch.Generator())
+    rollout, x = collect(env, x, actor, None, Returns(2), 3, torch.Generator())
+    rollout, x = collect(env, x, actor, None, Returns(2), 4, torch.Generator())
     seen = agent.normalizer.moments
     assert float(seen.count) == 2 * (1 + 3 + 4)
     witness = make_counting(2)
@@ -186,7 +186,7 @@ import sys, torch
 from pathlib import Path
 torch.set_num_threads(1)
 from radial.training.ppo_test import TINY
-from radial.training.ppo import train
+from radial.training.ppo import train_ppo as train
 train(TINY, 7, out=Path(sys.argv[1]), resume=True, quiet=True)
 """
 
@@ -258,7 +258,7 @@ def test_a_finished_run_resumes_to_the_same_agent(tmp_path: Path):
 def test_everything_that_changes_is_saved():
     """Whatever the loop keeps from one update to the next is in the checkpoint, or made anew from what is."""
     agent, learner, scale, rng = ppo.set_up(TINY, 0, torch.device("cpu"))
-    tensors, state = ppo._state(agent, learner, scale, Scores(4), rng, 0, 0)
+    tensors, state = ppo._state(agent, learner, scale, Returns(4), rng, 0, 0)
     assert {name.removeprefix("agent.") for name in tensors if name.startswith("agent.")} == set(agent.state_dict())
     assert {"adam.first", "adam.second", "adam.steps", "rng", "scale.moments.mean"} <= set(tensors)
     assert set(state) == {"step", "update", "returns", "lengths"}

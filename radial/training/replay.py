@@ -8,6 +8,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -40,14 +41,13 @@ class Prioritised:
         checks.positive(self, "offset")
 
 
-@dataclass(frozen=True, eq=False)
-class Sample:
+class Sample(NamedTuple):
     """B transitions. The discount of a row is 0 where `terminated`; a truncated one still has a future.
 
     obs, next_obs  (B, *obs)  next_obs is the true successor `steps` later, also at the end of an episode
     action         (B,) int64        reward  (B,) float32, Σ γᵏ·r of `steps` steps        terminated  (B,) bool
     steps          (B,) float32, how many steps lie between the two: n, or fewer where the episode ended
-    index          (B,) int64  names of the transitions, for `Replay.update`; on the CPU, and never used twice
+    position       (B,) int64  names of the transitions, for `Replay.update`; on the CPU, and never used twice
     weight         (B,) float32  importance weights, of which the largest is 1; all 1 if sampled evenly
     """
 
@@ -57,7 +57,7 @@ class Sample:
     next_obs: Tensor
     terminated: Tensor
     steps: Tensor
-    index: Tensor
+    position: Tensor
     weight: Tensor
 
 
@@ -153,7 +153,7 @@ class Replay:
         self._advance(next_obs)
 
     def update(self, index: Tensor, priority: Tensor) -> None:
-        """New priorities (B,) ≥ 0 of the transitions (B,) named by `Sample.index`, but for those overwritten since."""
+        """New priorities (B,) ≥ 0 of the transitions (B,) named by `Sample.position`; overwritten ones are ignored."""
         if self._tree is None or self.prioritised is None:
             raise BadInput("update needs a replay with prioritised=Prioritised(...)")
         p = priority.detach().cpu().double().numpy()
@@ -234,7 +234,7 @@ class Replay:
             next_obs=flat["obs"].index_select(0, there).to(device),
             terminated=terminated.to(device),
             steps=steps.to(device),
-            index=torch.from_numpy(time * self.num_envs + row % self.num_envs),
+            position=torch.from_numpy(time * self.num_envs + row % self.num_envs),
             weight=torch.from_numpy(weight).to(device, torch.float32),
         )
 

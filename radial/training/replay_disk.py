@@ -37,6 +37,38 @@ _HASH = re.compile(r"[0-9a-f]{64}")
 State = dict[str, Any]  # plain JSON
 
 
+class ReplayFolder:
+    """The replay's part of a run's folder: what the last checkpoint holds of it, and the segments that it names."""
+
+    def __init__(self, run: Path | None) -> None:
+        """The folder of a run; None: nothing is written."""
+        self.path = None if run is None else run / "replay"
+        self._saved: State | None = None
+        self._before: State | None = None  # of the checkpoint before, which may still be resumed
+
+    def verify(self, state: Mapping[str, Any]) -> None:
+        """`Corrupt`, unless the replay that a checkpoint names is there."""
+        if self.path is not None:
+            named = isinstance(state.get("replay"), dict)
+            require(named, self.path, "belongs to a checkpoint that says nothing of it")
+            check_segments(self.path, state["replay"])
+
+    def save(self, replay: Replay) -> State:
+        """Write the transitions added since the last call; the state for a checkpoint."""
+        self._before, self._saved = self._saved, save_segments(replay, self.path, self._saved)
+        return self._saved
+
+    def prune(self) -> None:
+        """Delete segments that neither of the last two checkpoints names; only once the newest is in place."""
+        prune_segments(self.path, [self._before, self._saved])
+
+    def load(self, replay: Replay, state: State, tensors: Mapping[str, Tensor]) -> None:
+        """Fill a new replay as a checkpoint left it."""
+        assert self.path is not None
+        load_segments(replay, self.path, state, tensors)
+        self._saved = state
+
+
 # ---------------------------------------------------------------------------------------------------------- writing
 
 

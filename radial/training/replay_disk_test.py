@@ -44,7 +44,7 @@ class Toy:
             self.replay.add(action, reward, terminated, real, self.obs())
             if self.replay.prioritised is not None and len(self.replay):
                 sample = self.replay.sample(4, self.rng, beta=0.5)
-                self.replay.update(sample.index, torch.rand(4, generator=self.rng))
+                self.replay.update(sample.position, torch.rand(4, generator=self.rng))
 
     def save(self, folder: Path, before: dict[str, Any] | None) -> Saved:
         state = json.loads(json.dumps(save_segments(self.replay, folder, before)))  # as a checkpoint gives it back

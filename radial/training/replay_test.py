@@ -21,7 +21,7 @@ def content(replay: Replay) -> list[Row]:
     """Every transition, oldest first: whatever ever comes out of a large sample, once."""
     beta = None if replay.prioritised is None else 1.0
     sample = replay.sample(50 * replay.slots * replay.num_envs, generator(), beta=beta)
-    columns = (sample.index, sample.obs, sample.action, sample.reward, sample.next_obs, sample.terminated)
+    columns = (sample.position, sample.obs, sample.action, sample.reward, sample.next_obs, sample.terminated)
     rows = {row[0]: row[1:] for row in zip(*(column.tolist() for column in columns), strict=True)}
     assert len(rows) == len(replay)
     return [rows[index] for index in sorted(rows)]
@@ -97,7 +97,7 @@ def test_several_steps_end_at_the_newest_observation_and_wrap_around_the_ring() 
 
     def newest(replay: Replay) -> dict[int, tuple[float, list[float], float]]:
         sample = replay.sample(20_000, generator(), n_step=4, discount=0.9)
-        columns = (sample.index, sample.reward, sample.next_obs, sample.steps)
+        columns = (sample.position, sample.reward, sample.next_obs, sample.steps)
         return {i: rest for i, *rest in zip(*(column.tolist() for column in columns), strict=True)}  # type: ignore[misc]
 
     kept, known = newest(ring), newest(long)
@@ -154,7 +154,7 @@ def test_what_is_stored_is_a_copy() -> None:
     obs += 1
     sample = replay.sample(1, generator())
     assert (sample.obs.item(), sample.next_obs.item()) == (0, 1)
-    assert (sample.obs.dtype, sample.action.dtype, sample.index.dtype) == (torch.uint8, torch.int64, torch.int64)
+    assert (sample.obs.dtype, sample.action.dtype, sample.position.dtype) == (torch.uint8, torch.int64, torch.int64)
 
 
 # --------------------------------------------------------------------------------------------------------- sampling
@@ -170,7 +170,7 @@ def test_every_transition_is_equally_likely() -> None:
     replay = counting_replay(60)
     play(replay, range(137))  # wrapped, with resets of either env in between
     draws = 100_000
-    index = replay.sample(draws, generator(1)).index
+    index = replay.sample(draws, generator(1)).position
     _, counts = np.unique(index.numpy(), return_counts=True)
     assert len(counts) == len(replay)
     assert abs(chi_square(counts, np.full(len(counts), draws / len(counts)))) < 4
@@ -181,7 +181,7 @@ def test_the_same_generator_gives_the_same_sample() -> None:
     play(replay, range(40))
     one, other = replay.sample(32, generator(3)), replay.sample(32, generator(3))
     assert all(torch.equal(getattr(one, name), getattr(other, name)) for name in vars(one))
-    assert not torch.equal(one.index, replay.sample(32, generator(4)).index)
+    assert not torch.equal(one.position, replay.sample(32, generator(4)).position)
 
 
 def test_the_tree_finds_what_a_running_sum_finds() -> None:
@@ -222,22 +222,22 @@ def test_priorities_are_sampled_in_proportion_and_weighed_by_hand() -> None:
     replay.update(index, torch.tensor([1.0, 4.0, 9.0, 16.0]))  # √p = 1, 2, 3, 4 of 10
     draws = 10_000
     sample = replay.sample(draws, generator(), beta=0.5)
-    counts = torch.bincount(sample.index).tolist()
+    counts = torch.bincount(sample.position).tolist()
     assert counts == pytest.approx([0.1 * draws, 0.2 * draws, 0.3 * draws, 0.4 * draws], abs=2)  # one draw per part
     # (n·P)^−½ = (4·0.1)^−½ …, divided by the largest
     expected = torch.tensor([1.0, 2**-0.5, 3**-0.5, 0.5])
-    torch.testing.assert_close(sample.weight, expected[sample.index], rtol=1e-6, atol=0)
+    torch.testing.assert_close(sample.weight, expected[sample.position], rtol=1e-6, atol=0)
     assert replay.sample(8, generator(), beta=0.0).weight.tolist() == [1.0] * 8
 
 
 def test_small_batches_are_in_proportion_too() -> None:
     replay = counting_replay(60, Prioritised(alpha=1.0))
     play(replay, range(137))
-    known = np.unique(replay.sample(10_000, generator(), beta=1.0).index.numpy())
+    known = np.unique(replay.sample(10_000, generator(), beta=1.0).position.numpy())
     p = np.random.default_rng(0).uniform(0.1, 1.0, len(known))
     replay.update(torch.from_numpy(known), torch.from_numpy(p))
     rng = generator(5)
-    draws = np.concatenate([replay.sample(8, rng, beta=1.0).index.numpy() for _ in range(1_000)])
+    draws = np.concatenate([replay.sample(8, rng, beta=1.0).position.numpy() for _ in range(1_000)])
     index, counts = np.unique(draws, return_counts=True)
     assert index.tolist() == known.tolist()
     assert chi_square(counts, 8_000 * p / p.sum()) < 4
@@ -255,7 +255,7 @@ def test_new_transitions_get_the_highest_priority_so_far() -> None:
 def test_an_update_that_comes_too_late_changes_nothing() -> None:
     replay = counting_replay(4, Prioritised(alpha=1.0))
     play(replay, range(2))
-    old = replay.sample(64, generator(), beta=1.0).index
+    old = replay.sample(64, generator(), beta=1.0).position
     play(replay, range(3))  # all of them are overwritten
     before = replay.tensors()["priority"]
     replay.update(old, torch.full((64,), 100.0))

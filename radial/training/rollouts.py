@@ -1,8 +1,9 @@
-"""What happened: acting in many environments for some steps, and the record that on-policy learning starts from.
+"""Rollouts: acting in many environments for some steps, the record on-policy learning starts from, and its returns.
 
 Who acts is given, and what is learned from the record is the algorithms' business.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,8 +12,7 @@ from torch import Tensor
 
 from radial.agents.normalizer import RewardScale
 from radial.core.data import VecEnv
-from radial.training.adversary import Adversary
-from radial.training.scores import Scores
+from radial.training.adversary import RolloutAttack
 
 
 class Acting(Protocol):
@@ -53,15 +53,61 @@ class Rollout:
     real: Tensor
 
 
+class Returns:
+    """Running episode returns and lengths, from the env's own reward."""
+
+    def __init__(self, num_envs: int, window: int = 100) -> None:
+        self.running = torch.zeros(num_envs, dtype=torch.float64)
+        self.length = torch.zeros(num_envs, dtype=torch.float64)
+        self.window = window
+        self.returns: list[float] = []  # of the last `window` episodes
+        self.lengths: list[float] = []
+
+    def forget(self) -> None:
+        """Drop the episodes under way."""
+        self.running.zero_()
+        self.length.zero_()
+
+    def add(self, score: Tensor, ended: Tensor, real: Tensor) -> None:
+        """Take in the steps of a rollout, (T, N)."""
+        for t in range(score.shape[0]):
+            self.running += score[t]
+            self.length += real[t]
+            if bool(ended[t].any()):
+                self.returns = (self.returns + self.running[ended[t]].tolist())[-self.window :]
+                self.lengths = (self.lengths + self.length[ended[t]].tolist())[-self.window :]
+                self.running[ended[t]] = 0.0
+                self.length[ended[t]] = 0.0
+
+    def extend(self, returns: list[float], lengths: list[float]) -> None:
+        """Take in episodes that ended elsewhere."""
+        self.returns = (self.returns + returns)[-self.window :]
+        self.lengths = (self.lengths + lengths)[-self.window :]
+
+    def mean(self) -> float | None:
+        """The mean return of the last episodes; None before the first has ended."""
+        return sum(self.returns) / len(self.returns) if self.returns else None
+
+    def metrics(self) -> dict[str, float]:
+        """Under CleanRL's names."""
+        mean = self.mean()
+        if mean is None:
+            return {}
+        return {
+            "charts/episodic_return": mean,
+            "charts/episodic_length": sum(self.lengths) / len(self.lengths),
+        }
+
+
 def collect(
     env: VecEnv,
     x: Tensor,
     actor: Acting,
     scale: RewardScale | None,
-    scores: Scores,
+    returns: Returns,
     steps: int,
     rng: torch.Generator,
-    adversary: Adversary | None = None,
+    adversary: RolloutAttack | None = None,
 ) -> tuple[Rollout, Tensor]:
     """Act for `steps` steps in every env from what the actor kept, x; the rollout, and the x to go on from."""
     actor.begin()
@@ -83,7 +129,7 @@ def collect(
     actor.finish()
     xs, actions, *columns = zip(*rows, strict=True)
     reward, score, terminated, ended, real = (torch.stack(column) for column in columns)
-    scores.add(score, ended, real)
+    returns.add(score, ended, real)
     reward = reward if scale is None else scale.over_time(reward, ended, real)
     learned = (torch.stack(actions), *(column.to(x.device) for column in (reward, terminated, ended, real)))
     return Rollout(torch.stack([*xs, x]), *learned), x
@@ -95,3 +141,16 @@ def check_finite(rollout: Rollout, step: int) -> None:
         column: Tensor = getattr(rollout, name)
         if column.is_floating_point() and not bool(torch.isfinite(column).all()):
             raise FloatingPointError(f"{name} is not finite in the rollout that ends at step {step}")
+
+
+SHOWN = {
+    "return": "charts/episodic_return", "ε": "robust/radius", "κ": "robust/kappa", "width": "robust/bound_width",
+    "std": "charts/std", "restarts": "charts/restarts", "certified": "robust/certified", "reach": "robust/reach",
+    "pace": "robust/pace",
+}  # fmt: skip
+
+
+def shown(metrics: Mapping[str, float], **more: str) -> dict[str, float]:
+    """The metrics that a progress line shows, under short names."""
+    names = SHOWN | more
+    return {short: metrics[name] for short, name in names.items() if name in metrics}

@@ -32,9 +32,9 @@ from radial.training.ramp import Guide
 AGENT = "agent"  # the folder of the finished agent in a run's folder
 Config = ppo.PPOConfig | dqn.DQNConfig | a3c.A3CConfig
 LOOPS: dict[type, Callable[..., AnyAgent]] = {
-    ppo.PPOConfig: ppo.train,
-    dqn.DQNConfig: dqn.train,
-    a3c.A3CConfig: a3c.train,
+    ppo.PPOConfig: ppo.train_ppo,
+    dqn.DQNConfig: dqn.train_dqn,
+    a3c.A3CConfig: a3c.train_a3c,
 }
 
 

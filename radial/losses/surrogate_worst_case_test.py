@@ -4,7 +4,7 @@ from torch import tensor
 
 from radial.core.data import Bounds
 from radial.losses.policy import clipped_surrogate
-from radial.losses.radial import six_way_surrogate, worst_case_surrogate
+from radial.losses.policy_radial import six_way_surrogate, worst_case_surrogate
 
 
 def test_worst_case_surrogate_by_hand():

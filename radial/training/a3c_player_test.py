@@ -12,12 +12,10 @@ from radial.core.schedules import Constant
 from radial.envs.counting import make_counting
 from radial.objectives.policy_gradient import Batch, Plain, RadialOverlap, RadialWorstCase
 from radial.training.a3c import A3CConfig, make_player
-from radial.training.a3c_learner import A3CLearner, Model, estimate
-from radial.training.a3c_player import JointActor, Player
+from radial.training.a3c_player import A3CLearner, JointActor, Model, Player, estimate
 from radial.training.adam import Flat
-from radial.training.compiled import can_compile
-from radial.training.rollouts import collect
-from radial.training.scores import Scores
+from radial.training.native import can_compile
+from radial.training.rollouts import Returns, collect
 
 CONFIG = A3CConfig(EnvSpec("classic", "CartPole-v1"), workers=1, num_envs=2, rollout=7, hidden=(8,), compile=False)
 
@@ -37,7 +35,7 @@ def test_rows_of_a_rollout_by_hand() -> None:
     env, actor = make_counting(1), JointActor(Constantly())
     never = torch.Generator().manual_seed(0)
     actor.agent.noise = lambda rng, *shape: torch.zeros(*shape, 10)  # type: ignore[method-assign]
-    rollout, last = collect(env, env.reset(), actor, None, Scores(1), 7, never)
+    rollout, last = collect(env, env.reset(), actor, None, Returns(1), 7, never)
     batch = estimate(rollout, actor.values(last), discount=0.5, lam=1.0)
     assert batch.weight.tolist() == [1, 1, 1, 0, 1, 1, 0]
     real = batch.weight > 0
@@ -51,7 +49,7 @@ def test_rows_of_a_rollout_by_hand() -> None:
 
 def test_lambda_changes_advantages_and_not_what_values_learn_from() -> None:
     env, actor = make_counting(1), JointActor(Constantly())
-    rollout, last = collect(env, env.reset(), actor, None, Scores(1), 3, torch.Generator().manual_seed(0))
+    rollout, last = collect(env, env.reset(), actor, None, Returns(1), 3, torch.Generator().manual_seed(0))
     whole, one = (estimate(rollout, actor.values(last), 0.5, lam) for lam in (1.0, 0.0))
     assert torch.equal(whole.target, one.target)
     reward = rollout.reward[:, 0]

@@ -23,11 +23,11 @@ from radial.envs.gymnasium_vec import GymnasiumVec
 from radial.objectives.surrogate import Plain, RadialLikelihood, RadialOverlap, RadialReleased, RadialWorstCase
 from radial.runs.config import decode, encode
 from radial.training import ppo
-from radial.training.learner import Learner, Minibatch
-from radial.training.ppo import PPOConfig, estimate, set_up, train
-from radial.training.rollouts import Rollout, collect
-from radial.training.scores import Scores
-from radial.training.seeing import actor_for, agent_to_train, look
+from radial.training.ppo import PPOConfig, estimate, set_up
+from radial.training.ppo import train_ppo as train
+from radial.training.ppo_update import Learner, Minibatch
+from radial.training.rollouts import Returns, Rollout, collect
+from radial.training.sight import agent_to_train, sight_of
 
 CONFIG = PPOConfig(
     EnvSpec("gymnasium", "Buttons"), total_steps=24, num_envs=2, rollout=16, epochs=1, minibatch=8, policy_rate=5e-4,
@@ -74,7 +74,7 @@ def buttons(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def played(agent: ImpalaAgent, steps: int = 6) -> Rollout:
     env = make_buttons(CONFIG.env, 3, 0)
-    rollout, _ = collect(env, env.reset(), actor_for(agent, False), None, Scores(3), steps, generator())
+    rollout, _ = collect(env, env.reset(), sight_of(agent).actor(False), None, Returns(3), steps, generator())
     return rollout
 
 
@@ -106,7 +106,7 @@ def test_a_rollout_keeps_bytes_and_is_judged_in_network_units() -> None:
     assert rollout.x.dtype == torch.uint8
     assert rollout.x.shape == (7, 3, 3, 64, 64)
     assert set(rollout.x.unique().tolist()) == {0, 200}
-    data = estimate(rollout, actor, 0.9, 0.5)
+    data = estimate(rollout, sight_of(actor), 0.9, 0.5)
     assert data.x.dtype == torch.uint8
     x = actor.prepare(data.x)
     assert float(x.max()) == pytest.approx(200 / 255)
@@ -117,7 +117,7 @@ def test_a_rollout_keeps_bytes_and_is_judged_in_network_units() -> None:
 
 def test_vectors_are_looked_at_as_they_were_kept() -> None:
     actor, kept = CategoricalAgent((3,), 2, (4,)), torch.randn(5, 3)
-    x, seen = look(actor, kept)
+    x, seen = sight_of(actor).look(kept)
     assert x is kept
     assert seen is actor
 
@@ -149,7 +149,7 @@ def test_a_minibatch_in_chunks_is_the_same_minibatch(objective: Any) -> None:
     for chunk in (None, 4):
         actor, learner, _, _ = set_up(replace(CONFIG, objective=objective, chunk=chunk), 0, CPU)
         metrics = learner.learn(some_rows(actor, 8), 0, 1.0, generator())
-        found.append((learner.moments.first, metrics))
+        found.append((learner.adam.first, metrics))
     for first, metrics in found[1:]:
         torch.testing.assert_close(first, found[0][0], atol=1e-7, rtol=1e-4)  # the gradient, but for its scale
         assert metrics == pytest.approx(found[0][1], rel=1e-3, abs=1e-5)
@@ -199,7 +199,7 @@ def test_the_value_counts_by_its_weight() -> None:
     for weight in (0.25, 1.0):
         actor, learner, _, rng = set_up(replace(CONFIG, value_weight=weight, max_grad_norm=None, chunk=None), 0, CPU)
         learner.learn(some_rows(actor, 8), 0, 1.0, rng)
-        moved = learner.flat.split(learner.moments.first)
+        moved = learner.flat.split(learner.adam.first)
         gradients[weight] = moved["network.head.weight"]
     torch.testing.assert_close(4 * gradients[0.25][-1], gradients[1.0][-1])
     torch.testing.assert_close(

@@ -3,7 +3,8 @@ import math
 import pytest
 import torch
 
-from radial.training.adam import Flat, adam, adam_, amsgrad_, start, start_amsgrad
+from radial.training.adam import adam, adam_, amsgrad_, start, start_amsgrad
+from radial.training.update import Flat
 
 
 def test_agrees_with_torch():

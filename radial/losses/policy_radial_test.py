@@ -7,15 +7,8 @@ import torch
 from torch import Tensor, tensor
 
 from radial.core.data import BadInput, Bounds
-from radial.losses.policy import gae
-from radial.losses.policy_steps import (
-    k_step_returns,
-    policy_gradient,
-    policy_overlap,
-    quarter_squared_error,
-    released_policy_overlap,
-    worst_case_policy_gradient,
-)
+from radial.losses.policy import gae, k_step_returns, policy_gradient, quarter_squared_error
+from radial.losses.policy_radial import policy_overlap, released_policy_overlap, worst_case_policy_gradient
 
 # Probabilities 1/2, 1/4, 1/4: logits in units of log 2
 UNIT = math.log(2)

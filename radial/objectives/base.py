@@ -1,0 +1,113 @@
+"""The base of every objective: its schedules, the phases they pass through, and the bound it trains on.
+
+The three families beside it (`q_learning`, `surrogate`, `policy_gradient`) define the clean and adversarial terms.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Protocol, Self
+
+from torch import Tensor
+
+from radial.bounds.mix import Mix, check_bound, settled
+from radial.core.data import Loss
+from radial.core.schedules import Constant, Schedule, settle
+
+ATARI: Schedule = Constant(1 / 255)  # one grey level: the ε of the papers on Atari
+
+Coefficients = Mapping[str, Tensor]  # schedules at a step, as tensors ()
+
+
+class Objective(Protocol):
+    """Something to minimise: any object with these, hashable. Each family says what it is called with.
+
+    A call has no control flow that depends on a value, so that an update compiles whole.
+    """
+
+    @property
+    def draws(self) -> int:
+        """How many arrays of standard normal noise per observation it needs."""
+
+    def coefficients(self, step: int) -> dict[str, float]:
+        """Its schedules at an env step."""
+
+    def at(self, step: int) -> Any:
+        """The cheapest objective with the same loss at this step: without the terms whose weight is 0 there.
+
+        Asked again whenever a coefficient reaches or leaves 0 or 1.
+        """
+
+    def __call__(self, *arguments: Any) -> Loss:
+        """The loss of a batch, with the coefficients as tensors ()."""
+
+
+class Unscheduled:
+    """An objective without schedules: it has one phase and draws nothing."""
+
+    @property
+    def draws(self) -> int:
+        """None."""
+        return 0
+
+    def coefficients(self, step: int) -> dict[str, float]:
+        """None."""
+        return {}
+
+    def at(self, step: int) -> Self:
+        """Itself."""
+        return self
+
+
+@dataclass(frozen=True)
+class Scheduled(Unscheduled, ABC):
+    """An objective whose ε follows a schedule and whose ball is bounded by one method or a mix of two.
+
+    While ε is 0 it is `clean`, the objective without the adversarial term. At radius 0 the bounds collapse onto the
+    scores, so this only saves time.
+    """
+
+    radius: Schedule
+    clean: ClassVar[type[Unscheduled]]
+
+    def __post_init__(self) -> None:
+        settle(self, "radius")
+        check_bound(self.bounding)
+
+    @property
+    @abstractmethod
+    def bounding(self) -> str | Mix:
+        """The bound in effect: the field `bound`, unless the ball is searched."""
+
+    def coefficients(self, step: int) -> dict[str, float]:
+        """ε, and the share of a mix."""
+        at, bound = {"radius": self.radius(step)}, self.bounding
+        return at | {"share": bound.share(step)} if isinstance(bound, Mix) else at
+
+    def at(self, step: int) -> Any:
+        """The clean objective while ε is 0; one method where a mix has come to its end."""
+        if self.radius(step) > 0:
+            return replace(self, bound=settled(self.bounding, step))  # type: ignore[call-arg]
+        return self.clean()
+
+
+@dataclass(frozen=True)
+class Radial(Scheduled):
+    """κ·L_clean + (1 − κ)·L_adversarial, RADIAL's form. κ is 1 while ε is 0: training is standard before the ramp."""
+
+    kappa: Schedule = Constant(0.5)
+    bound: str | Mix = "ibp"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        settle(self, "kappa")
+
+    @property
+    def bounding(self) -> str | Mix:
+        """The bound."""
+        return self.bound
+
+    def coefficients(self, step: int) -> dict[str, float]:
+        """ε, the share of a mix, and κ."""
+        at = super().coefficients(step)
+        return at | {"kappa": self.kappa(step) if at["radius"] > 0 else 1.0}

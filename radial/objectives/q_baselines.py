@@ -1,0 +1,188 @@
+"""The robust baselines of deep Q-learning before RADIAL: SA-DQN's hinge and RS-DQN's student."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from radial.bounds.certify import margins
+from radial.bounds.mix import Mix, bounds_of, check_bound
+from radial.core import checks
+from radial.core.ball import Ball
+from radial.core.data import BadInput
+from radial.core.schedules import Constant, Schedule, settle
+from radial.losses.baselines import imitation, margin_hinge, robust_imitation
+from radial.objectives.base import ATARI, Coefficients, Scheduled, Unscheduled
+from radial.objectives.q_learning import (
+    TD,
+    Batch,
+    DuelingNetwork,
+    Nets,
+    OneNetwork,
+    Plain,
+    QLoss,
+    clean_pass,
+    mean,
+)
+
+INNER = ("convex", "pgd")
+
+
+@dataclass(frozen=True)
+class SA(OneNetwork, Scheduled):
+    """L + weight·max(−hinge, −min_y (Q(a*) − Q(y))) at the worst observation of the ball (SA-DQN, Zhang et al. 2020).
+
+    a* is the greedy action of the online network at the true observation, y every other one; the ball is cut to the
+    valid range.
+    inner  "convex": lower bounds of the margins; "pgd": a point found by sign steps of ε/steps from a random start
+    bound  for "convex". SA-DQN's β·CROWN-IBP + (1 − β)·IBP with β = 1 − ε/ε_max is a Mix whose share of IBP follows
+           the ramp of ε up to 1
+
+    The margins are bounded on the centred advantages, where V cancels before anything is bounded. The released code
+    bounds V and the mean advantage as well and subtracts both widths, which is much looser. Its search hinges the sum
+    over the batch and always uses the final ε; here each row has its own hinge and ε follows its schedule.
+    """
+
+    radius: Schedule = ATARI
+    weight: float = 0.005  # of SA-DQN on Pong and Freeway
+    inner: str = "convex"
+    bound: str | Mix = "ibp"
+    hinge: float = 1.0
+    steps: int = 5
+    clean = Plain
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_bound(self.bound)
+        if self.inner not in INNER:
+            raise BadInput(f"inner must be one of {', '.join(INNER)}, got {self.inner!r}")
+        checks.not_negative(self, "weight", "hinge")
+        checks.whole(self, "steps")
+
+    @property
+    def draws(self) -> int:
+        """One array of noise, for the start of the search."""
+        return 1 if self.inner == "pgd" else 0
+
+    @property
+    def bounding(self) -> str | Mix:
+        """The bound; a search has nothing to mix."""
+        return self.bound if self.inner == "convex" else "ibp"
+
+    def coefficients(self, step: int) -> dict[str, float]:
+        """ε, the share of IBP in a mix, and the weight, which is 0 while ε is 0, as in SA-DQN."""
+        at = super().coefficients(step)
+        return at | {"weight": self.weight if at["radius"] > 0 else 0.0}
+
+    def __call__(self, nets: Nets, batch: Batch, at: Coefficients, td: TD) -> QLoss:
+        """mean(w·(TD loss + weight·hinge of the smallest margin)), with w the importance weights."""
+        clean = clean_pass(nets, batch, td)
+        rows = margins(clean.q.detach())  # (B, A − 1, A)
+        ball = Ball.unchecked(batch.x, at["radius"], math.inf, *(nets.valid_range or (None, None)))
+        if self.inner == "convex":
+            margin = bounds_of(nets.online.advantages, ball, self.bound, at, rows).lower
+        else:
+            margin = _apply(rows, nets.online.advantages(self._search(nets.online.advantages, ball, rows, batch)))
+        regular = margin_hinge(margin, self.hinge)
+        total = clean.td + at["weight"] * regular
+        return clean.loss(total, batch, hinge=mean(regular, batch), positive_margin=(margin > 0).all(1).float().mean())
+
+    def _search(self, network: nn.Module, ball: Ball, rows: Tensor, batch: Batch) -> Tensor:
+        """Where the smallest margin is low, (B, *obs): projected sign steps, the last iterate."""
+        radius = ball.budget()
+        # erf(n/√2) of a standard normal n is uniform between −1 and 1
+        x = ball.project(batch.x + radius * torch.erf(batch.noise[:, 0] / math.sqrt(2)))
+        for _ in range(self.steps):
+            with torch.enable_grad():
+                x = x.detach().requires_grad_(True)
+                (gradient,) = torch.autograd.grad(_apply(rows, network(x)).amin(1).sum(), x)
+            x = ball.project(x.detach() - gradient.sign() * radius / self.steps)
+        return x.detach()
+
+
+def _apply(rows: Tensor, scores: Tensor) -> Tensor:
+    """Linear forms (B, K, A) of scores (B, A), (B, K)."""
+    return (rows @ scores.unsqueeze(-1)).squeeze(-1)
+
+
+class TwoNetworks:
+    """Objectives that also distil a student, which then is the one that acts."""
+
+    @property
+    def student(self) -> bool:
+        """Yes."""
+        return True
+
+
+@dataclass(frozen=True)
+class Distilled(TwoNetworks, Unscheduled):
+    """The TD loss for the Q-network, and a student that imitates its greedy action: RS-DQN without a radius.
+
+    The two share no weights, so their losses are simply added. The student's value head is not used.
+    """
+
+    def __call__(self, nets: Nets, batch: Batch, at: Coefficients, td: TD) -> QLoss:
+        """mean(weight·(TD loss + imitation))."""
+        clean, student = clean_pass(nets, batch, td), _student(nets)
+        greedy = clean.q.argmax(1)
+        learned = imitation(student.advantages(batch.x), greedy)
+        return clean.loss(clean.td + learned, batch, imitation=mean(learned, batch))
+
+
+@dataclass(frozen=True)
+class RS(TwoNetworks, Scheduled):
+    """RS-DQN: the Q-network learns as always, and a student distilled from it becomes robust (Fischer et al. 2019).
+
+    L_TD(Q) + (1 − λ)·CE(S(s), a*) + λ·max over the bounds of CE(S, a*),  a* = argmax Q(s), λ = `weight`.
+
+    RS-DQN has no released code. From the paper: two networks, a Q-network without constraints and a student that
+    carries them, is distilled online and acts. Our reading: the student has the same architecture and sees the same
+    batches; it is distilled from the greedy action (not from a softmax at some temperature); the provable loss is the
+    cross-entropy of the worst scores inside interval bounds, mixed in by a constant λ while ε follows a ramp.
+    """
+
+    radius: Schedule = ATARI
+    weight: Schedule = Constant(0.5)
+    bound: str | Mix = "ibp"
+    clean = Distilled
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        settle(self, "weight")
+
+    @property
+    def bounding(self) -> str | Mix:
+        """The bound."""
+        return self.bound
+
+    def coefficients(self, step: int) -> dict[str, float]:
+        """ε, the share of a mix, and λ."""
+        return super().coefficients(step) | {"weight": self.weight(step)}
+
+    def at(self, step: int) -> Any:
+        """Without bounds while ε or λ is 0: the worst case is then the imitation itself, or does not count."""
+        return super().at(step) if self.weight(step) > 0 else Distilled()
+
+    def __call__(self, nets: Nets, batch: Batch, at: Coefficients, td: TD) -> QLoss:
+        """mean(weight·(TD loss + (1 − λ)·imitation + λ·worst imitation))."""
+        clean, student = clean_pass(nets, batch, td), _student(nets)
+        greedy = clean.q.argmax(1)
+        learned = imitation(student.advantages(batch.x), greedy)
+        bounds = bounds_of(student.advantages, Ball.unchecked(batch.x, at["radius"]), self.bound, at)
+        worst = robust_imitation(bounds, greedy)
+        rows = clean.td + torch.lerp(learned, worst, at["weight"])
+        return clean.loss(
+            rows,
+            batch,
+            imitation=mean(learned, batch),
+            worst_imitation=mean(worst, batch),
+            bound_width=bounds.width.mean(),
+        )
+
+
+def _student(nets: Nets) -> DuelingNetwork:
+    if nets.student is None:
+        raise BadInput("nets.student must be a network for RS-DQN, got None")
+    return nets.student

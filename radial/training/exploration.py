@@ -1,0 +1,41 @@
+"""Exploration of deep Q-learning: ε-greedy, with exploring actions that may last several steps."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from radial.agents.q_agent import QAgent
+
+
+@dataclass
+class Detour:
+    """The exploration under way: each env's exploring action (N,), and how many steps it still lasts (N,)."""
+
+    action: Tensor
+    left: Tensor
+    length: int
+
+    @classmethod
+    def none(cls, envs: int, length: int, device: torch.device) -> "Detour":
+        """No env explores."""
+        return cls(torch.zeros(envs, dtype=torch.int64, device=device), torch.zeros(envs, device=device), length)
+
+
+@torch.no_grad()
+def explore(agent: QAgent, obs: Tensor, epsilon: float, rng: torch.Generator, detour: Detour | None = None) -> Tensor:
+    """The greedy action of each row (N,), or in a share `epsilon` of the steps any action.
+
+    detour  moved on. An exploring action lasts `length` steps, so it begins more rarely: with a probability p for which
+            p·length / (p·length + 1 − p) = ε. (After Dabney et al. 2021, whose lengths are random.)
+    """
+    rows = obs.shape[0]
+    detour = detour or Detour.none(rows, 1, rng.device)
+    rare = epsilon / (detour.length - epsilon * (detour.length - 1))
+    begin = (torch.rand(rows, generator=rng, device=rng.device) < rare) & (detour.left == 0)
+    anywhere = torch.randint(agent.actions.n, (rows,), generator=rng, device=rng.device)
+    detour.action = torch.where(begin, anywhere, detour.action)
+    detour.left = torch.where(begin, detour.length, detour.left)
+    wander = detour.left > 0
+    detour.left = (detour.left - 1).clamp(min=0)
+    return detour.action if bool(wander.all()) else torch.where(wander, detour.action, agent.act(agent.prepare(obs)))

@@ -1,0 +1,268 @@
+"""How PPO acts with and looks at its two kinds of agents: a policy and a critic on vectors, or one network on frames.
+
+A normaliser moves on, so of vectors a rollout keeps what the networks saw. Frames are kept as they came, one byte per
+pixel, and become numbers when they are looked at, some rows at a time; policy and value then come out of one pass.
+"""
+
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from radial.agents.actor_critic import ImpalaAgent
+from radial.agents.normalizer import Moments, merge, normalize
+from radial.agents.policies import CategoricalAgent, GaussianAgent, agent_for
+from radial.core.agent import Agent
+from radial.core.data import BadInput, Continuous, Discrete
+from radial.losses.policy import Categorical
+from radial.training.native import Compiled
+from radial.training.rollouts import Rollout
+
+VectorAgent = GaussianAgent | CategoricalAgent
+PPOAgent = VectorAgent | ImpalaAgent
+ROWS_AT_ONCE = 256  # frames at a time where nothing is learned
+
+
+def agent_to_train(
+    observation_shape: tuple[int, ...], actions: Discrete | Continuous, hidden: tuple[int, ...], activation: str
+) -> PPOAgent:
+    """The agent that fits an environment's spaces."""
+    if len(observation_shape) == 1:
+        return agent_for(observation_shape, actions, hidden, activation)
+    if isinstance(actions, Continuous):
+        raise BadInput(f"PPO on frames needs discrete actions, those of the env are {actions.size} real numbers")
+    return ImpalaAgent(observation_shape, actions.n)
+
+
+def sight_of(agent: PPOAgent) -> "Sight":
+    """How this agent looks at a rollout."""
+    return FrameSight(agent) if isinstance(agent, ImpalaAgent) else VectorSight(agent)
+
+
+# -------------------------------------------------------------------------------------------------------------- vectors
+
+
+class VectorSight:
+    """A rollout keeps normalised vectors, (B, features)."""
+
+    def __init__(self, agent: VectorAgent) -> None:
+        self.agent = agent
+
+    def actor(self, compiled: bool) -> "Actor":
+        """The agent at work in a training."""
+        return Actor(self.agent, compiled)
+
+    @property
+    def value_share(self) -> Mapping[str, Tensor]:
+        """1 at the parameters that serve the value alone, by name: the critic's."""
+        named = self.agent.named_parameters()
+        return {name: torch.ones_like(parameter) for name, parameter in named if name.startswith("critic.")}
+
+    def prepared(self, kept: Tensor) -> Tensor:
+        """Kept observations in network units: they are."""
+        return kept
+
+    def look(self, kept: Tensor) -> tuple[Tensor, Agent]:
+        """Kept observations in network units, and the agent as it sees them."""
+        return kept, self.agent
+
+    def log_prob(self, kept: Tensor, action: Tensor) -> Tensor:
+        """Log-probability of actions (B, *), (B,)."""
+        return self.agent.log_prob(kept, action)
+
+    @torch.no_grad()
+    def scores(self, kept: Tensor) -> Tensor:
+        """Logits or action means, (B, A)."""
+        return self.agent.scores(kept)
+
+    @torch.no_grad()
+    def judge(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        """Values (T + 1, N) of a rollout, and log-probabilities (R,) of the actions of its real rows."""
+        steps, envs = rollout.reward.shape
+        value = self.agent.value(rollout.x.flatten(0, 1)).view(steps + 1, envs)
+        return value, self.agent.log_prob(rollout.x[:-1][rollout.real], rollout.action[rollout.real])
+
+
+class _Sampler(nn.Module):
+    """`agent.sample` as a forward, for `functional_call`."""
+
+    def __init__(self, agent: VectorAgent) -> None:
+        super().__init__()
+        self.agent = agent
+
+    def forward(self, x: Tensor, noise: Tensor) -> Tensor:
+        return self.agent.sample(x, noise)
+
+
+class Actor:
+    """An agent of vectors at work: each observation first moves the normaliser, then is normalised, then acted on.
+
+    All of that is one pure function of tensors, compiled whole: between two steps of sixteen small environments,
+    seventy separate operations would take longer than the simulator.
+    """
+
+    def __init__(self, agent: VectorAgent, compiled: bool) -> None:
+        self.agent = agent
+        self._sampler = _Sampler(agent)
+        self._names = [name for name, _ in agent.named_parameters() if not name.startswith("critic.")]
+        self._run = Compiled(self._both, compiled)
+        self.begin()
+
+    def begin(self) -> None:
+        """Take the agent's weights and statistics as they are now."""
+        self._moments = self.agent.normalizer.moments.get()
+        self._weights = {f"agent.{name}": self.agent.get_parameter(name).detach() for name in self._names}
+
+    def finish(self) -> None:
+        """Give the agent its statistics back."""
+        self.agent.normalizer.moments.set(self._moments)
+
+    @torch.no_grad()
+    def observe(self, obs: Tensor) -> Tensor:
+        """Raw observations (N, *obs), taken in and normalised."""
+        x, *moments = self._observe(obs, self._moments)
+        self._moments = Moments(*moments)
+        return x
+
+    @torch.no_grad()
+    def act(self, x: Tensor, noise: Tensor) -> Tensor:
+        """Sampled actions for prepared observations (N, *obs)."""
+        return self.agent.sample(x, noise)
+
+    @torch.no_grad()
+    def observe_and_act(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Both at once, as native code."""
+        x, action, *moments = self._run(obs=obs, noise=noise, moments=self._moments, weights=self._weights)
+        self._moments = Moments(*moments)
+        return x, action
+
+    def _observe(self, obs: Tensor, known: Moments) -> tuple[Tensor, ...]:
+        if not self.agent.normalizer.frozen:
+            known = merge(known, obs)
+        return normalize(obs, known, self.agent.normalizer.clip), *[part + 0 for part in known]
+
+    def _both(self, obs: Tensor, noise: Tensor, moments: Moments, weights: Mapping[str, Tensor]) -> tuple[Tensor, ...]:
+        x, *moved = self._observe(obs, moments)
+        return x, functional_call(self._sampler, dict(weights), (x, noise)), *moved
+
+
+# --------------------------------------------------------------------------------------------------------------- frames
+
+
+class FrameSight:
+    """A rollout keeps frames (B, *obs) as they came."""
+
+    def __init__(self, agent: ImpalaAgent) -> None:
+        self.agent = agent
+
+    def actor(self, compiled: bool) -> "FrameActor":
+        """The agent at work in a training; nothing is compiled."""
+        return FrameActor(self.agent)
+
+    @property
+    def value_share(self) -> Mapping[str, Tensor]:
+        """1 at the parameters that serve the value alone, by name: those of the last output."""
+        shares = {f"network.head.{name}": torch.zeros_like(p) for name, p in self.agent.network.head.named_parameters()}
+        for share in shares.values():
+            share[-1] = 1.0
+        return shares
+
+    def prepared(self, kept: Tensor) -> Tensor:
+        """Kept frames in network units."""
+        return self.agent.prepare(kept)
+
+    def look(self, kept: Tensor) -> tuple[Tensor, Agent]:
+        """Kept frames in network units, and the agent after one pass over them."""
+        x = self.agent.prepare(kept)
+        return x, OnePass(self.agent, x)
+
+    def log_prob(self, kept: Tensor, action: Tensor) -> Tensor:
+        """Log-probability of actions (B,), (B,)."""
+        return Categorical().log_prob(self._joint(kept)[1], action)
+
+    @torch.no_grad()
+    def scores(self, kept: Tensor) -> Tensor:
+        """Logits, (B, A)."""
+        return self._joint(kept)[1]
+
+    @torch.no_grad()
+    def judge(self, rollout: Rollout) -> tuple[Tensor, Tensor]:
+        """Values (T + 1, N) of a rollout, and log-probabilities (R,) of the actions of its real rows."""
+        (steps, envs), real = rollout.reward.shape, rollout.real
+        value, scores = self._joint(rollout.x.flatten(0, 1))
+        acted = scores[: steps * envs][real.flatten()]
+        return value.view(steps + 1, envs), Categorical().log_prob(acted, rollout.action[real])
+
+    def _joint(self, kept: Tensor) -> tuple[Tensor, Tensor]:
+        """Values (B,) and logits (B, A), `ROWS_AT_ONCE` rows at a time."""
+        parts = (self.agent.joint(self.agent.prepare(part)) for part in kept.split(ROWS_AT_ONCE))
+        values, scores = zip(*parts, strict=True)
+        return torch.cat(values), torch.cat(scores)
+
+
+class OnePass(Agent):
+    """An agent whose one network gives policy and value, at one batch: whoever asks, the network runs once."""
+
+    log_std = None
+
+    def __init__(self, agent: ImpalaAgent, x: Tensor) -> None:
+        self._agent, self._x = agent, x
+        self.network, self.actions, self.card = agent.network, agent.actions, agent.card
+        self.observation_shape, self.valid_range = agent.observation_shape, agent.valid_range
+        self._value, self._scores = agent.joint(x)
+
+    @property
+    def choice(self) -> nn.Module:
+        """The network of the logits alone."""
+        return self._agent.choice
+
+    @property
+    def has_value(self) -> bool:
+        """It has."""
+        return True
+
+    def prepare(self, obs: Tensor) -> Tensor:
+        """As the agent does."""
+        return self._agent.prepare(obs)
+
+    def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
+        """As the agent does."""
+        return self._agent.act(x, rng)
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Logits, (B, A): of the batch they are known."""
+        return self._scores if x is self._x else self._agent.scores(x)
+
+    def value(self, x: Tensor) -> Tensor:
+        """The value, (B,): of the batch it is known."""
+        return self._value if x is self._x else self._agent.value(x)
+
+
+class FrameActor:
+    """An agent of frames at work in a training: it keeps what it observes, one byte per pixel."""
+
+    def __init__(self, agent: ImpalaAgent) -> None:
+        self.agent = agent
+
+    def begin(self) -> None:
+        """Nothing is copied: the agent acts as it is."""
+
+    def finish(self) -> None:
+        """There is nothing to give back."""
+
+    def observe(self, obs: Tensor) -> Tensor:
+        """Frames (N, *obs), as they are."""
+        return obs
+
+    @torch.no_grad()
+    def act(self, x: Tensor, noise: Tensor) -> Tensor:
+        """Sampled actions (N,) for frames (N, *obs)."""
+        return self.agent.sample(self.agent.prepare(x), noise)
+
+    def observe_and_act(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        """Both."""
+        return obs, self.act(obs, noise)
+
+
+Sight = VectorSight | FrameSight
