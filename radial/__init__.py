@@ -10,9 +10,8 @@ bounds = rr.crown_ibp(network, ball)
 verdicts = rr.certify_action(network, ball)
 """
 
-from radial.agents.actor_critic import ActorCritic
+from radial.agents.actor_critic import ActorCritic, ImpalaAgent
 from radial.agents.foreign import wrap
-from radial.agents.impala_agent import ImpalaAgent
 from radial.agents.networks import AtariActorCritic, ImpalaResNet
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.q_agent import QAgent

@@ -14,7 +14,7 @@ import torch
 
 from radial import cli
 from radial.agents.policies import CategoricalAgent, GaussianAgent
-from radial.agents.saved import load, save
+from radial.agents.saved import load_agent, save
 from radial.commands.train import parse_seeds
 from radial.core.data import BadInput, EnvSpec
 from radial.recipes.recipe import recipe, with_settings
@@ -63,7 +63,7 @@ def test_train_evaluate_resume(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("train", "cartpole-radial-ppo", *TINY, "--out", "here") == 0
     assert capsys.readouterr().err.splitlines()[0].startswith("256 steps instead of")
     assert {"config.json", "metrics.jsonl", "checkpoints", "agent"} <= {path.name for path in Path("here").iterdir()}
-    card = load("here").card
+    card = load_agent("here").card
     assert (card.env, card.seed, card.steps) == (EnvSpec("classic", "CartPole-v1"), 0, 256)
     assert card.recipe["name"] == "cartpole-radial-ppo"
     assert card.recipe["config"]["hidden"] == [8]
@@ -106,7 +106,7 @@ def test_same_seed_same_agent(elsewhere: Path) -> None:
     for out in ("a", "b"):
         assert run("train", "cartpole-ppo", *TINY, "--seed", "4", "--out", out) == 0
     assert run("train", "cartpole-ppo", *TINY, "--seed", "5") == 0
-    one, two, other = (load(out).state_dict() for out in ("a", "b", "runs/cartpole-ppo-seed5"))
+    one, two, other = (load_agent(out).state_dict() for out in ("a", "b", "runs/cartpole-ppo-seed5"))
     assert all(torch.equal(one[name], two[name]) for name in one)
     assert not all(torch.equal(one[name], other[name]) for name in one)
 
@@ -277,7 +277,7 @@ def test_several_seeds_are_several_processes() -> None:
     assert process.returncode == 1, err
     assert {"seed 0: done", "seed 2: done", "seed 1: ended with code 2"} <= set(err.splitlines())
     assert err.splitlines()[-1] == "radial: 1 of 3 failed: seed 1"
-    assert [load(f"many/seed{seed}").card.seed for seed in (0, 2)] == [0, 2]
+    assert [load_agent(f"many/seed{seed}").card.seed for seed in (0, 2)] == [0, 2]
 
 
 def test_a_run_that_is_there_is_refused_once_for_all_seeds(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,1 +1,4 @@
-"""Who acts: the networks the papers use. Knows nothing of how they are trained."""
+"""Agents: the papers' networks and imported ones, how they act, and how they are saved and loaded.
+
+Nothing here knows how an agent is trained.
+"""

@@ -1,41 +1,85 @@
-"""Who acts for A3C: one network that gives a state's value and the logits of a softmax policy.
+"""Joint actor-critics: one network that gives the logits of a softmax policy and the state's value.
 
-How it was trained is not known here; the policies of PPO, with a critic of their own, are in `agents.py`.
+`ActorCritic` is the agent of A3C, `ImpalaAgent` that of PPO on ProcGen. Policies for vectors with a critic of their own
+are in `policies`.
 """
 
+from abc import abstractmethod
+
+import torch
 from torch import Tensor, nn
 
-from radial.agents.networks import AtariActorCritic, MLPActorCritic
-from radial.agents.policies import SoftmaxPolicy
-from radial.agents.raw_agent import RawAgent
-
-FRAME = 80  # pixels, what the convolutions fit
+from radial.agents.networks import AtariActorCritic, ImpalaResNet, JointActorCritic, MLPActorCritic
+from radial.agents.policies import RawAgent, SoftmaxPolicy
+from radial.core.data import BadInput
 
 
-class ActorCritic(SoftmaxPolicy, RawAgent):
-    """A softmax policy and its critic in one: convolutions for frames (C, 80, 80), an MLP for vectors (features,)."""
+class _Joint(SoftmaxPolicy, RawAgent):
+    """A softmax policy and its critic in one network, which can also be asked for its logits alone."""
+
+    network: JointActorCritic | ImpalaResNet
+
+    @property
+    def choice(self) -> nn.Sequential:
+        """The network of the logits alone: it decides, and it is bounded and certified."""
+        return self.network.logits
+
+    @abstractmethod
+    def joint(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The value (B,) and the logits (B, A), in one pass."""
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Logits, (B, A). Asked of `choice`: another order of summation could turn a certified action into a tie."""
+        return self.choice(x)
+
+    def value(self, x: Tensor) -> Tensor:
+        """The value of the policy, (B,)."""
+        return self.joint(x)[0]
+
+
+class ActorCritic(_Joint):
+    """The agent of A3C: convolutions for frames (C, 80, 80), an MLP for vectors (features,)."""
 
     network: AtariActorCritic | MLPActorCritic
 
     def __init__(self, observation_shape: tuple[int, ...], n: int, hidden: tuple[int, ...] | None = None) -> None:
-        super().__init__(observation_shape, n, hidden, side=FRAME, sizes=AtariActorCritic.SIZES, kind="an actor-critic")
+        super().__init__(
+            observation_shape, n, hidden,
+            side=AtariActorCritic.SIDE, sizes=AtariActorCritic.SIZES, kind="an actor-critic",
+        )  # fmt: skip
         network = MLPActorCritic if self.valid_range is None else AtariActorCritic
         self.network = network(n, observation_shape[0], self.hidden)
-
-    @property
-    def choice(self) -> nn.Sequential:
-        """The network of the logits alone: what decides, and what is bounded and certified."""
-        return self.network.logits
 
     def joint(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The value (B,) and the logits (B, A), in one pass."""
         outputs = self.network(x)
         return outputs[:, 0], outputs[:, 1:]
 
-    def scores(self, x: Tensor) -> Tensor:
-        """Logits, (B, A). Asked of `choice`: another order of summation could turn what is certified into a tie."""
-        return self.choice(x)
 
-    def value(self, x: Tensor) -> Tensor:
-        """What the agent expects of its policy, (B,)."""
-        return self.joint(x)[0]
+class ImpalaAgent(_Joint):
+    """The agent of ProcGen: one IMPALA network for frames (3, 64, 64).
+
+    hidden  the network is always the same; this is only recorded
+    """
+
+    network: ImpalaResNet
+
+    def __init__(
+        self, observation_shape: tuple[int, ...] = ImpalaResNet.SHAPE, n: int = 15, hidden: tuple[int, ...] = (256,)
+    ) -> None:
+        shape = ImpalaResNet.SHAPE
+        if tuple(observation_shape) != shape:
+            raise BadInput(f"observation_shape must be {shape} for an IMPALA agent, got {tuple(observation_shape)}")
+        super().__init__(observation_shape, n, hidden, side=shape[-1], sizes=hidden, kind="an IMPALA agent")
+        self.network = ImpalaResNet(n)
+
+    def initialize(self, rng: torch.Generator) -> None:
+        """PyTorch's own start, except the joint output: orthogonal with gain 0.01, zero bias (the authors' code)."""
+        super().initialize(rng)
+        nn.init.orthogonal_(self.network.head.weight, 0.01, generator=rng)
+        nn.init.zeros_(self.network.head.bias)
+
+    def joint(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """The value (B,) and the logits (B, A), in one pass."""
+        outputs = self.network(x)
+        return outputs[:, -1], outputs[:, :-1]

@@ -9,9 +9,9 @@ from torch import Tensor
 from torch.distributions import Categorical
 
 from radial.agents.actor_critic import ActorCritic
+from radial.agents.convert import check_init
 from radial.agents.q_agent import QAgent
-from radial.agents.registry import check_fit
-from radial.agents.saved import load, save
+from radial.agents.saved import load_agent, save
 from radial.bounds.methods import METHODS, sound
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds, Discrete
@@ -93,18 +93,18 @@ def test_the_start_is_that_of_a_q_agent_and_follows_the_generator() -> None:
 def test_an_agent_to_start_from_must_fit() -> None:
     small = ActorCritic((1, 80, 80), 6, (4, 4, 8, 8, 16))
     with pytest.raises(BadInput, match=r"its hidden is \(4, 4, 8, 8, 16\), needed is \(32, 32, 64, 64, 512\)"):
-        check_fit(small, ActorCritic((1, 80, 80), 6))
+        check_init(small, ActorCritic((1, 80, 80), 6))
     with pytest.raises(BadInput, match=r"its hidden is \(32,\), needed is \(64, 64\)"):
-        check_fit(ActorCritic((5,), 4, (32,)), made())
+        check_init(ActorCritic((5,), 4, (32,)), made())
     with pytest.raises(BadInput, match="init must be a ActorCritic, got a QAgent"):
-        check_fit(QAgent((5,), 4), made())
+        check_init(QAgent((5,), 4), made())
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_there_and_back_through_a_file(shape: tuple[int, ...], tmp_path: Path) -> None:
     agent, x = made(shape), prepared(shape, 3)
     assert agent.choice is agent.choice  # it exists, and must be neither saved nor left behind
-    again = load(save(agent, tmp_path / "agent"))
+    again = load_agent(save(agent, tmp_path / "agent"))
     assert isinstance(again, ActorCritic)
     assert torch.equal(again.scores(x), agent.scores(x))
     assert torch.equal(again.value(x), agent.value(x))

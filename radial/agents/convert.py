@@ -1,6 +1,6 @@
-"""Agents of others as agents of ours: the same outputs from a type that can be trained and saved, or why there is none.
+"""The kinds of agents that can be trained and saved, and imported agents converted into one of them.
 
-How they are read from files is in `importers`; an agent that is only audited stays as it was read.
+How imported agents are read from files is in `importers`; one that is only audited stays as it was read.
 """
 
 from typing import NoReturn
@@ -8,32 +8,66 @@ from typing import NoReturn
 import torch
 from torch import Tensor, nn
 
-from radial.agents.foreign import Wrapped, WrappedCategorical, WrappedGaussian, WrappedQ
-from radial.agents.networks import ACTIVATIONS
+from radial.agents.actor_critic import ActorCritic, ImpalaAgent
+from radial.agents.foreign import WrappedAgent, WrappedCategorical, WrappedGaussian, WrappedQ, no_agent
+from radial.agents.networks import ACTIVATIONS, NatureDueling
 from radial.agents.normalizer import TINY, Moments
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.preprocessing import AsFloat, Frames, RunningScale
-from radial.agents.q_agent import FRAME, QAgent
-from radial.agents.registry import AnyAgent, Loaded, no_agent
+from radial.agents.q_agent import QAgent
+from radial.core.agent import Agent
 from radial.core.data import BadInput
 
-NEVER = 1e8  # a clip that no observation meets
-Affine = nn.Linear | nn.Conv2d
+# Agents of radial's own, which can be trained and saved, by the name their card gives them.
+AnyAgent = GaussianAgent | CategoricalAgent | QAgent | ActorCritic | ImpalaAgent
+AGENTS: dict[
+    str, type[GaussianAgent] | type[CategoricalAgent] | type[QAgent] | type[ActorCritic] | type[ImpalaAgent]
+] = {
+    "gaussian": GaussianAgent,
+    "categorical": CategoricalAgent,
+    "q": QAgent,
+    "actor-critic": ActorCritic,
+    "impala": ImpalaAgent,
+}
+Loaded = AnyAgent | WrappedAgent  # an agent of our own, or an imported one
+
+NO_CLIP = 1e8  # a clip that no observation meets
+AffineLayer = nn.Linear | nn.Conv2d
 
 
 def own(agent: Loaded, field: str) -> AnyAgent:
-    """An agent of ours, which can be trained and saved, with the outputs of `agent`; one of ours is given back.
+    """An agent that can be trained and saved, with the outputs of `agent`; one of our own is given back as it is.
 
-    field  what the caller calls it, for the message where no type of ours can hold it
+    field  the caller's name of it, for the message where none of our kinds can hold it
     """
     if isinstance(agent, AnyAgent):
         return agent
-    if not isinstance(agent, Wrapped):
+    if not isinstance(agent, WrappedAgent):
         raise no_agent(field, agent)
     with torch.no_grad():
         adopted = _q(agent, field) if isinstance(agent, WrappedQ) else _policy(agent, field)
     adopted.card = agent.card
     return adopted
+
+
+def check_init(init: Agent, agent: AnyAgent) -> None:
+    """Refuse an agent to start from whose weights do not fit the agent to be trained."""
+    if type(init) is not type(agent):
+        raise BadInput(f"init must be a {type(agent).__name__}, got a {type(init).__name__}")
+    needed = _architecture(agent)
+    for name, found in _architecture(init).items():
+        if found != needed[name]:
+            raise BadInput(f"init must fit the training: its {name} is {found}, needed is {needed[name]}")
+
+
+def _architecture(agent: Agent) -> dict[str, object]:
+    """The facts that two agents of one type must share for the weights of one to fit the other."""
+    facts: dict[str, object] = {"observation_shape": agent.observation_shape, "actions": agent.actions}
+    if isinstance(agent, QAgent | ActorCritic):  # not of an ImpalaAgent, whose network is always the same
+        facts["hidden"] = agent.hidden
+    if isinstance(agent, GaussianAgent | CategoricalAgent):
+        facts |= {"hidden": agent.hidden, "activation": agent.activation}
+    return facts
 
 
 # ------------------------------------------------------------------------------------------------------ action values
@@ -43,7 +77,7 @@ def _q(agent: WrappedQ, field: str) -> QAgent:
     """Both heads of a dueling network begin as copies of the plain head: A takes it centred, V its mean action."""
     if isinstance(agent.door, Frames) and agent.door.shares:
         *body, hidden, head = _nature(agent.network, field)
-        made = QAgent((agent.door.channels, FRAME, FRAME), agent.actions.n)
+        made = QAgent((agent.door.channels, NatureDueling.SIDE, NatureDueling.SIDE), agent.actions.n)
     elif isinstance(agent.door, AsFloat):
         (*body, hidden, head), _ = _mlp(agent.network, field, least=2, activations=("relu",))
         *first, last = _widths(body)  # the last features are as wide as the heads
@@ -64,18 +98,19 @@ def _q(agent: WrappedQ, field: str) -> QAgent:
     return made
 
 
-def _nature(network: nn.Module, field: str) -> list[Affine]:
+def _nature(network: nn.Module, field: str) -> list[AffineLayer]:
     """The layers of the network of Mnih et al. (2015)."""
-    found, ours = _affine(network), _affine(QAgent((1, FRAME, FRAME), 1).network.advantages)
-    between = [type(layer) for layer in network.children() if not isinstance(layer, Affine)]
+    side = NatureDueling.SIDE
+    found, ours = _affine(network), _affine(QAgent((1, side, side), 1).network.advantages)
+    between = [type(layer) for layer in network.children() if not isinstance(layer, AffineLayer)]
     alike = [_size(layer) for layer in found[:-1]] == [_size(layer) for layer in ours[:-1]]
     if not (isinstance(network, nn.Sequential) and alike and between == [*[nn.ReLU] * 3, nn.Flatten, nn.ReLU]):
-        _refuse(field, f"a Q agent of radial for frames has the network of Mnih et al. (2015), for {FRAME}×{FRAME}")
+        _refuse(field, f"a Q agent of radial for frames has the network of Mnih et al. (2015), for {side}×{side}")
     return found
 
 
-def _size(layer: Affine) -> tuple[object, ...]:
-    """What must be alike: outputs, and inputs or kernel and stride."""
+def _size(layer: AffineLayer) -> tuple[object, ...]:
+    """The sizes that must agree: outputs, and inputs or kernel and stride."""
     shape = layer.weight.shape
     return (shape[0], *shape[2:], layer.stride, layer.padding) if isinstance(layer, nn.Conv2d) else tuple(shape)
 
@@ -111,8 +146,8 @@ def _policy(agent: WrappedCategorical | WrappedGaussian, field: str) -> Categori
 
 
 def _normalize(made: CategoricalAgent | GaussianAgent, door: AsFloat | RunningScale) -> None:
-    """The moments of which our normaliser makes what the door does."""
-    made.normalizer.clip = NEVER
+    """The moments with which our normaliser does the same as the door."""
+    made.normalizer.clip = NO_CLIP
     if isinstance(door, RunningScale):
         made.normalizer.clip = door.clip
         total = torch.tensor(max(door.count, 2.0), dtype=torch.float64)
@@ -123,7 +158,7 @@ def _normalize(made: CategoricalAgent | GaussianAgent, door: AsFloat | RunningSc
 # ------------------------------------------------------------------------------------------------------------- layers
 
 
-def _mlp(network: nn.Module, field: str, *, least: int, activations: tuple[str, ...]) -> tuple[list[Affine], str]:
+def _mlp(network: nn.Module, field: str, *, least: int, activations: tuple[str, ...]) -> tuple[list[AffineLayer], str]:
     """The linear layers of a plain MLP with at least so many hidden ones, and which activation lies between them."""
     layers = list(network) if isinstance(network, nn.Sequential) else []
     kinds = {name: ACTIVATIONS[name] for name in activations}
@@ -135,21 +170,21 @@ def _mlp(network: nn.Module, field: str, *, least: int, activations: tuple[str, 
     return [layer for layer in layers if isinstance(layer, nn.Linear)], found
 
 
-def _affine(network: nn.Module) -> list[Affine]:
-    return [layer for layer in network.modules() if isinstance(layer, Affine)]
+def _affine(network: nn.Module) -> list[AffineLayer]:
+    return [layer for layer in network.modules() if isinstance(layer, AffineLayer)]
 
 
-def _widths(layers: list[Affine]) -> tuple[int, ...]:
+def _widths(layers: list[AffineLayer]) -> tuple[int, ...]:
     return tuple(layer.weight.shape[0] for layer in layers)
 
 
-def _numbers(layer: Affine) -> tuple[Tensor, Tensor]:
+def _numbers(layer: AffineLayer) -> tuple[Tensor, Tensor]:
     weight = layer.weight.detach()
     return weight, weight.new_zeros(weight.shape[0]) if layer.bias is None else layer.bias.detach()
 
 
-def _copy(ours: Affine, weight: Tensor, bias: Tensor) -> None:
-    """Weights into a layer at least as large; what is left over is 0, and stays so in training, on both its sides."""
+def _copy(ours: AffineLayer, weight: Tensor, bias: Tensor) -> None:
+    """Weights into a layer at least as large; the rest is 0 on both its sides, and stays so in training."""
     assert ours.bias is not None
     ours.weight.zero_()
     ours.bias.zero_()

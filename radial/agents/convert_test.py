@@ -14,7 +14,7 @@ from radial.agents.networks import mlp
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.preprocessing import Frames, RunningScale
 from radial.agents.q_agent import QAgent
-from radial.agents.saved import load, save
+from radial.agents.saved import load_agent, save
 from radial.core.data import BadInput
 
 
@@ -99,7 +99,7 @@ def test_cards_are_as_old_as_they_can_be(tmp_path: Path) -> None:
     ):
         folder = save(agent, tmp_path / f"{type(agent).__name__}{expected}")
         assert json.loads((folder / "card.json").read_text())["format"] == expected
-        assert getattr(load(folder), "activation", "tanh") == getattr(agent, "activation", "tanh")
+        assert getattr(load_agent(folder), "activation", "tanh") == getattr(agent, "activation", "tanh")
 
 
 @pytest.mark.parametrize(
@@ -118,4 +118,4 @@ def test_a_card_of_the_wider_format_is_read_with_suspicion(change: dict[str, Any
     card = json.loads((folder / "card.json").read_text()) | change
     (folder / "card.json").write_text(json.dumps(card))
     with pytest.raises(BadInput, match=says):
-        load(folder)
+        load_agent(folder)

@@ -1,11 +1,10 @@
-"""Agents around networks of other people: `wrap`, and the three kinds it makes.
+"""Agents around third-party networks: `wrap` for a network, `as_agent` for an object that is nearly an agent.
 
-How such a network is read from a file is in `importers`; before one is trained or
-saved it becomes one of ours (`adopted`).
+How a checkpoint is read is in `importers`; before an imported agent is trained or saved, `convert.own` converts it.
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -16,16 +15,12 @@ from radial.core.agent import Agent, Card
 from radial.core.checks import check_whole, is_finite, is_sizes
 from radial.core.data import BadInput, Continuous, Discrete
 
-Kind = Literal["q", "categorical", "gaussian"]
+OutputKind = Literal["q", "categorical", "gaussian"]
 Prepare = Callable[[Tensor], Tensor]
 
 
 class _Wrapped(nn.Module, Agent):
-    """What the three kinds share: the network, a door for units, what is known of the spaces, a card.
-
-    valid_range   what an observation can be at all, in network units; None: anything
-    clips_actions  actions were cut to the env's box in training
-    """
+    """The base of the three kinds: the network, a door for units, the shape of an observation if known, a card."""
 
     def __init__(
         self,
@@ -43,7 +38,7 @@ class _Wrapped(nn.Module, Agent):
         self.card = Card(env=None)
 
     def prepare(self, obs: Tensor) -> Tensor:
-        """What the env gives (B, *obs) → what the network takes, float32."""
+        """Observations of the env (B, *obs) → the network's input, float32."""
         if self.observation_shape is not None and obs.shape[1:] != self.observation_shape:
             shape = ", ".join(str(size) for size in self.observation_shape)
             raise BadInput(f"obs must have shape (B, {shape}), got {tuple(obs.shape)}")
@@ -114,8 +109,8 @@ class WrappedGaussian(_Wrapped):
         return mean + self.log_std.exp() * torch.randn(mean.shape, generator=rng, device=rng.device)
 
 
-Wrapped = WrappedQ | WrappedCategorical | WrappedGaussian
-KINDS: dict[str, type[WrappedQ] | type[WrappedCategorical] | type[WrappedGaussian]] = {
+WrappedAgent = WrappedQ | WrappedCategorical | WrappedGaussian
+WRAPPERS: dict[str, type[WrappedQ] | type[WrappedCategorical] | type[WrappedGaussian]] = {
     "q": WrappedQ,
     "categorical": WrappedCategorical,
     "gaussian": WrappedGaussian,
@@ -124,7 +119,7 @@ KINDS: dict[str, type[WrappedQ] | type[WrappedCategorical] | type[WrappedGaussia
 
 def wrap(
     module: nn.Module,
-    kind: Kind,
+    kind: OutputKind,
     prepare: Prepare | None = None,
     *,
     actions: int | None = None,
@@ -133,17 +128,17 @@ def wrap(
     valid_range: tuple[float, float] | None = None,
     log_std: Tensor | None = None,
     clips_actions: bool = False,
-) -> Wrapped:
+) -> WrappedAgent:
     """An agent around any network (B, *obs) → (B, A) that torch.fx can trace, in eval mode.
 
     kind         "q": the largest output is the action; "categorical": outputs are logits; "gaussian": outputs are means
-    prepare      what the env gives (B, *obs) → what the network takes, float32; default: only the conversion
+    prepare      observations of the env (B, *obs) → the network's input, float32; default: only the conversion
     actions      how many outputs; default: those of the last linear layer
     critic       (B, *obs) → (B, 1), if there is one: some attacks ask it
-    valid_range  what an observation can be at all after `prepare`, such as (0, 1) for pictures
+    valid_range  the values an observation can take after `prepare`, such as (0, 1) for frames
     """
-    if not isinstance(kind, str) or kind not in KINDS:
-        raise BadInput(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+    if not isinstance(kind, str) or kind not in WRAPPERS:
+        raise BadInput(f"kind must be one of {', '.join(WRAPPERS)}, got {kind!r}")
     for name, given in (("module", module), ("critic", critic)):
         if not isinstance(given, nn.Module) and not (name == "critic" and given is None):
             raise BadInput(f"{name} must be a torch.nn.Module, got {type(given).__name__}")
@@ -151,7 +146,7 @@ def wrap(
     if log_std is not None and not isinstance(log_std, Tensor):
         raise BadInput(f"log_std must be a tensor (D,) or None, got {log_std!r}")
     count = _outputs(module) if actions is None else check_whole("actions", actions, 1)
-    agent = KINDS[kind](module, prepare, observation_shape=observation_shape, critic=critic, valid_range=valid_range)
+    agent = WRAPPERS[kind](module, prepare, observation_shape=observation_shape, critic=critic, valid_range=valid_range)
     if isinstance(agent, WrappedGaussian):
         if log_std is not None and (log_std.shape != (count,) or not bool(log_std.isfinite().all())):
             raise BadInput(f"log_std must be {count} finite numbers, got {tuple(log_std.shape)}: {str(log_std)[:60]}")
@@ -163,9 +158,9 @@ def wrap(
 
 
 def _check(prepare: object, observation_shape: object, valid_range: object) -> None:
-    """Refuse what is no function, no shape, no range."""
+    """Refuse arguments that are no function, no shape or no range."""
     if prepare is not None and not callable(prepare):
-        raise BadInput(f"prepare must be a function from observations to what the network takes, got {prepare!r}")
+        raise BadInput(f"prepare must be a function from observations to the network's input, got {prepare!r}")
     if observation_shape is not None and not (isinstance(observation_shape, tuple) and is_sizes(observation_shape)):
         raise BadInput(f"observation_shape must be a tuple of sizes ≥ 1 such as (4,), got {observation_shape!r}")
     if valid_range is not None:
@@ -179,3 +174,110 @@ def _outputs(module: nn.Module) -> int:
     if not layers:
         raise BadInput("actions must be given: the module has no linear layer to tell how many outputs there are")
     return layers[-1].out_features
+
+
+# ----------------------------------------------------------------------------------------- agents without inheritance
+
+AGENT_PARTS = ("network", "actions", "prepare", "scores", "act")  # that make any object an agent
+
+
+def as_agent(given: object, field: str = "agent", parts: tuple[str, ...] = AGENT_PARTS) -> Agent:
+    """An `Agent` as it is; any other object with the `parts` of one behind the same interface.
+
+    field  the caller's name of it, for the message where it is no agent
+    parts  the attributes that are needed here; an attack gets by with fewer than an evaluation
+    """
+    if isinstance(given, Agent):
+        return given
+    if not all(hasattr(given, part) for part in parts):
+        raise no_agent(field, given)
+    return _Adapted(given)
+
+
+def no_agent(field: str, given: object) -> BadInput:
+    """The error where something else than an agent is given."""
+    hint = "; rr.wrap makes an agent of a network" if isinstance(given, nn.Module) else ""
+    what = type(given).__name__ if isinstance(given, nn.Module) else repr(given)[:60]
+    return BadInput(f"{field} must be an agent, its path or its name in the zoo, got {what}{hint}")
+
+
+class _Adapted(Agent):
+    """Any object with the parts of an agent, completed by the defaults of `Agent`.
+
+    The only place where attributes of an agent are looked up by name; whatever else is asked for is the object's own.
+    """
+
+    def __init__(self, given: Any) -> None:
+        self._given = given
+        network = getattr(given, "network", None)
+        self.network = network if isinstance(network, nn.Module) else _Scores(given)
+        self.actions = given.actions
+        self.observation_shape = getattr(given, "observation_shape", None)
+        self.valid_range = getattr(given, "valid_range", None)
+        self.clips_actions = bool(getattr(given, "clips_actions", False))
+        self.log_std = getattr(given, "log_std", None)
+        card = getattr(given, "card", None)
+        self.card = card if isinstance(card, Card) else Card(env=None)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_given" or name.startswith("__"):  # while it is copied there is no object yet
+            raise AttributeError(name)
+        return getattr(self._given, name)
+
+    def prepare(self, obs: Tensor) -> Tensor:
+        """The object's own."""
+        x: Tensor = self._given.prepare(obs)
+        return x
+
+    def scores(self, x: Tensor) -> Tensor:
+        """The object's own."""
+        scores: Tensor = self._given.scores(x)
+        return scores
+
+    def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
+        """The object's own; called without `rng` where there is none, so `act(x)` alone will do."""
+        action: Tensor = self._given.act(x) if rng is None else self._given.act(x, rng)
+        return action
+
+    @property
+    def choice(self) -> nn.Module:
+        """The object's own if it has one, else its network."""
+        choice = getattr(self._given, "choice", None)
+        return self.network if choice is None else choice
+
+    @property
+    def has_value(self) -> bool:
+        """Whether the object has a `value` to call."""
+        return bool(getattr(self._given, "has_value", callable(getattr(self._given, "value", None))))
+
+    def value(self, x: Tensor) -> Tensor:
+        """The object's own."""
+        value: Tensor = self._given.value(x) if self.has_value else super().value(x)
+        return value
+
+    def units(self) -> Tensor | None:
+        """The object's own, or 255 grey levels per unit where observations have a range."""
+        units = getattr(self._given, "units", None)
+        return units() if callable(units) else torch.tensor(1.0 if self.valid_range is None else 255.0)
+
+    @property
+    def normalized(self) -> bool:
+        """Whether the object says so."""
+        return bool(getattr(self._given, "normalized", False))
+
+    @property
+    def name(self) -> str:
+        """Where it was imported from, or the object's type."""
+        return self.card.source or type(self._given).__name__
+
+
+class _Scores(nn.Module):
+    """The scores of an object that has no network, as one."""
+
+    def __init__(self, given: Any) -> None:
+        super().__init__()
+        self._given = given
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self._given.scores(x)
+        return scores

@@ -1,7 +1,7 @@
 """The networks of the papers, each traceable by torch.fx: no checks and no branches in `forward`.
 
-Inputs are in network units ((B, C, H, W) in [0, 1], or normalised vectors); turning observations into these is the
-agent's business.
+Inputs are in network units ((B, C, H, W) in [0, 1], or normalised vectors); `Agent.prepare`
+turns observations into these.
 """
 
 from collections.abc import Sequence
@@ -70,6 +70,7 @@ class NatureDueling(Dueling):
     """
 
     SIZES = (32, 64, 64, 512)  # of the paper
+    SIDE = 84  # pixels of a frame
 
     def __init__(self, actions: int, channels: int = 1, sizes: Sequence[int] = SIZES) -> None:
         first, second, third, units = sizes
@@ -116,7 +117,7 @@ class JointActorCritic(nn.Module):
 
     @cached_property  # a network that stays the same one is traced once
     def logits(self) -> nn.Sequential:
-        """X → logits (B, A), as a network of its own that shares these weights: what is certified of an action."""
+        """X → logits (B, A), as a network of its own that shares these weights: the one to certify."""
         *trunk, head = self.model
         assert isinstance(head, nn.Linear)
         return nn.Sequential(*trunk, Outputs(head, slice(1, None)))
@@ -133,6 +134,7 @@ class AtariActorCritic(JointActorCritic):
     """
 
     SIZES = (32, 32, 64, 64, 512)  # of the paper
+    SIDE = 80  # pixels of a frame
 
     def __init__(self, actions: int, channels: int = 1, sizes: Sequence[int] = SIZES) -> None:
         first, second, third, fourth, units = sizes
@@ -175,6 +177,8 @@ class ResidualBlock(nn.Module):
 class ImpalaResNet(nn.Module):
     """The IMPALA network of the ProcGen agents, for 64×64×3 frames."""
 
+    SHAPE = (3, 64, 64)  # colours and pixels of a frame
+
     def __init__(self, actions: int = 15) -> None:
         super().__init__()
         layers: list[nn.Module] = []
@@ -189,7 +193,7 @@ class ImpalaResNet(nn.Module):
 
     @cached_property  # a network that stays the same one is traced once
     def logits(self) -> nn.Sequential:
-        """X → logits (B, A), as a network of its own that shares these weights: what is certified of an action."""
+        """X → logits (B, A), as a network of its own that shares these weights: the one to certify."""
         return nn.Sequential(self.trunk, Outputs(self.head, slice(None, -1)))
 
     def forward(self, x: Tensor) -> Tensor:

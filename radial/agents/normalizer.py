@@ -37,7 +37,7 @@ def deviation(moments: Moments) -> Tensor:
 
 
 def normalize(obs: Tensor, moments: Moments, clip: float) -> Tensor:
-    """(obs − mean)/(std + 1e-8), cut to ±clip: (B, *obs) of any real dtype → (B, *obs) float32."""
+    """(obs − mean)/(std + 1e-8), clipped to ±clip: (B, *obs) of any real dtype → (B, *obs) float32."""
     return ((obs.double() - moments.mean) / (deviation(moments) + TINY)).clamp(-clip, clip).float()
 
 
@@ -76,7 +76,7 @@ class RunningMoments(nn.Module):
 
 
 class Normalizer(nn.Module):
-    """(x − mean)/(std + 1e-8), cut to ±10: where raw observations become network units.
+    """(x − mean)/(std + 1e-8), clipped to ±10: where raw observations become network units.
 
     Frozen, it never changes again; that is how an agent is evaluated, attacked and certified.
     """
@@ -103,7 +103,7 @@ class Normalizer(nn.Module):
 
 
 class RewardScale(nn.Module):
-    """Divides rewards by the standard deviation of the running discounted return, without centring; cut to ±10."""
+    """Divides rewards by the standard deviation of the running discounted return, without centring; clipped to ±10."""
 
     returns: Tensor
 
@@ -124,7 +124,7 @@ class RewardScale(nn.Module):
 
     @torch.no_grad()
     def over_time(self, reward: Tensor, ended: Tensor, real: Tensor) -> Tensor:
-        """The same for all steps of a rollout at once, (T, N) → (T, N): each scaled by what was known at its time."""
+        """The same for all steps of a rollout at once, (T, N) → (T, N): each scaled by the statistics of its time."""
         returns = torch.empty_like(reward, dtype=torch.float64)
         running = self.returns
         goes_on = (real & ~ended).double()

@@ -1,6 +1,6 @@
-"""Who acts on a policy: a policy network, its critic, and the normaliser that turns observations into network units.
+"""Policies with a critic of their own, and the two bases of all agents: normalised observations, or raw ones.
 
-How it was trained is not known here; the card only records it.
+How an agent was trained is not known here; the card only records it.
 """
 
 import math
@@ -11,12 +11,13 @@ from torch.distributions import Categorical
 
 from radial.agents.networks import ACTIVATIONS, mlp
 from radial.agents.normalizer import TINY, Normalizer
+from radial.core import checks
 from radial.core.agent import Agent, Card
 from radial.core.data import BadInput, Continuous, Discrete
 
 
 class SoftmaxPolicy(Agent):
-    """How an agent acts whose scores are the logits of a softmax."""
+    """A policy whose scores are the logits of a softmax."""
 
     actions: Discrete
     log_std = None
@@ -26,7 +27,7 @@ class SoftmaxPolicy(Agent):
         return self.scores(x).argmax(-1) if rng is None else self.sample(x, self.noise(rng, x.shape[0]))
 
     def noise(self, rng: torch.Generator, *shape: int) -> Tensor:
-        """What `sample` needs to be random: numbers of Gumbel's distribution (*shape, A)."""
+        """The noise of `sample`: numbers of Gumbel's distribution (*shape, A)."""
         uniform = torch.rand((*shape, self.actions.n), generator=rng, device=rng.device)
         return -(-uniform.clamp(min=1e-20).log()).log()
 
@@ -40,10 +41,10 @@ class SoftmaxPolicy(Agent):
 
 
 class _Normalized(nn.Module, Agent):
-    """What the agents of PPO share: a policy and a critic of one shape, a normaliser in `prepare`, and a card.
+    """The base of PPO's agents for vectors: a policy and a critic of one shape, a normaliser in `prepare`, a card.
 
     activation     a key of ACTIVATIONS
-    clips_actions  actions are cut to the env's box before they are taken
+    clips_actions  actions are clipped to the env's box before they are taken
     """
 
     network: nn.Module
@@ -102,6 +103,62 @@ class _Normalized(nn.Module, Agent):
         return self.critic(x).squeeze(-1)
 
 
+class RawAgent(nn.Module, Agent):
+    """The base of agents without a normaliser: frames (C, side, side) are divided by 255, vectors (features,) are not.
+
+    hidden       the sizes of the network's layers; None: two of 64 for vectors, the paper's `sizes` for frames
+    valid_range  the values an observation can take, in network units: [0, 1] for frames, None (any) for vectors
+    """
+
+    network: nn.Module
+
+    def __init__(
+        self, observation_shape: tuple[int, ...], n: int, hidden: tuple[int, ...] | None, *, side: int,
+        sizes: tuple[int, ...], kind: str,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        for name, value in (("observation_shape", observation_shape), ("hidden", hidden)):
+            if not checks.is_sizes(value) and not (name == "hidden" and value is None):
+                raise BadInput(f"{name} must be a tuple of whole numbers ≥ 1 for {kind}, got {value!r}")
+        checks.check_whole("n", n, 1)
+        self.observation_shape: tuple[int, ...] = tuple(observation_shape)
+        self.actions: Discrete = Discrete(n)
+        self.card = Card(env=None)
+        vectors = len(self.observation_shape) == 1
+        self.hidden = tuple(hidden or ((64, 64) if vectors else sizes))
+        self.valid_range = None if vectors else (0.0, 1.0)
+        if not vectors and self.observation_shape[1:] != (side, side):
+            shapes = f"(features,) or (channels, {side}, {side})"
+            raise BadInput(f"observation_shape must be {shapes} for {kind}, got {self.observation_shape}")
+        if not vectors and len(self.hidden) != len(sizes):
+            raise BadInput(f"hidden must be {len(sizes)} sizes for {kind} that sees frames, got {self.hidden}")
+
+    def initialize(self, rng: torch.Generator) -> None:
+        """PyTorch's own start, from this generator: weights and biases uniform in ±1/√(inputs of a unit)."""
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear | nn.Conv2d):
+                limit = layer.weight[0].numel() ** -0.5
+                nn.init.uniform_(layer.weight, -limit, limit, generator=rng)
+                assert layer.bias is not None
+                nn.init.uniform_(layer.bias, -limit, limit, generator=rng)
+
+    @property
+    def has_value(self) -> bool:
+        """Every one of them has a value function."""
+        return True
+
+    def units(self) -> Tensor:
+        """255 grey levels per unit for frames, 1 for vectors."""
+        return torch.tensor(1.0 if self.valid_range is None else 255.0)
+
+    def prepare(self, obs: Tensor) -> Tensor:
+        """Frames (B, C, side, side) of 0 … 255 → [0, 1], vectors as they are; float32, the one door for units."""
+        if obs.shape[1:] != self.observation_shape:
+            shape = ", ".join(str(size) for size in self.observation_shape)
+            raise BadInput(f"obs must have shape (B, {shape}), got {tuple(obs.shape)}")
+        return obs.float() if self.valid_range is None else obs.float() / 255
+
+
 class GaussianAgent(_Normalized):
     """A normal distribution around an MLP's mean, with a standard deviation that does not depend on the state."""
 
@@ -117,11 +174,11 @@ class GaussianAgent(_Normalized):
         self.log_std = nn.Parameter(torch.zeros(size))
 
     def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
-        """The mean action (B, D), or with `rng` a sample. Never cut here: the env does, or the simulator."""
+        """The mean action (B, D), or with `rng` a sample. Never clipped here: the env does, or the simulator."""
         return self.scores(x) if rng is None else self.sample(x, self.noise(rng, x.shape[0]))
 
     def noise(self, rng: torch.Generator, *shape: int) -> Tensor:
-        """What `sample` needs to be random: standard normal numbers (*shape, D)."""
+        """The noise of `sample`: standard normal numbers (*shape, D)."""
         return torch.randn((*shape, self.actions.size), generator=rng, device=rng.device)
 
     def sample(self, x: Tensor, noise: Tensor) -> Tensor:

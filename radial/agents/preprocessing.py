@@ -1,4 +1,4 @@
-"""Doors between an env and a network that others trained: raw observations in, network units out.
+"""Doors of imported networks: raw observations in, network units out.
 
 Each door also says how many of the env's units one network unit is, per feature.
 """
@@ -22,7 +22,7 @@ class AsFloat(nn.Module):
 
 
 class Frames(nn.Module):
-    """Pictures of 0 … 255, colours first or last, as shares of 255 with colours first.
+    """Frames of 0 … 255, colours first or last, divided by 255, with colours first.
 
     shares  False: the training did not divide by 255
     """
@@ -45,7 +45,7 @@ class Frames(nn.Module):
 
 
 class RunningScale(nn.Module):
-    """(x − mean)/√(var + tiny), cut to ±clip: what Stable-Baselines3's VecNormalize does to observations.
+    """(x − mean)/√(var + tiny), clipped to ±clip, as Stable-Baselines3's VecNormalize does.
 
     count  how many observations the statistics are of
     """

@@ -1,15 +1,13 @@
-"""Who acts on action values: a dueling network, greedily.
+"""The agent of DQN: a dueling Q-network, played greedily.
 
-Exploration is the training's business; this agent always takes the best action.
+It always takes the best action; exploration belongs to the training.
 """
 
 import torch
 from torch import Tensor, nn
 
 from radial.agents.networks import MLPDueling, NatureDueling
-from radial.agents.raw_agent import RawAgent
-
-FRAME = 84  # pixels, what the convolutions fit
+from radial.agents.policies import RawAgent
 
 
 class QAgent(RawAgent):
@@ -19,7 +17,9 @@ class QAgent(RawAgent):
     log_std = None
 
     def __init__(self, observation_shape: tuple[int, ...], n: int, hidden: tuple[int, ...] | None = None) -> None:
-        super().__init__(observation_shape, n, hidden, side=FRAME, sizes=NatureDueling.SIZES, kind="a Q agent")
+        super().__init__(
+            observation_shape, n, hidden, side=NatureDueling.SIDE, sizes=NatureDueling.SIZES, kind="a Q agent"
+        )
         network = MLPDueling if self.valid_range is None else NatureDueling
         self.network = network(n, observation_shape[0], self.hidden)
 
@@ -33,12 +33,12 @@ class QAgent(RawAgent):
         return self.network(x)
 
     def value(self, x: Tensor) -> Tensor:
-        """What the agent expects: its largest Q-value, (B,)."""
+        """The largest Q-value, (B,)."""
         return self.scores(x).amax(-1)
 
     def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
         """The best action, (B,) int64. A greedy policy has nothing to sample, so `rng` changes nothing.
 
-        Asked of the advantages: adding V rounds, and could turn what is certified of `choice` into a tie.
+        Asked of the advantages: adding V rounds, and could turn a certified action into a tie.
         """
         return self.choice(x).argmax(-1)

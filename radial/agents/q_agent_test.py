@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from radial.agents.q_agent import QAgent
-from radial.agents.saved import CARD, load, save
+from radial.agents.saved import CARD, load_agent, save
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Discrete
 
@@ -43,7 +43,7 @@ def test_the_sizes_of_layers_are_those_asked_for_or_the_papers(tmp_path: Path) -
     assert small.network.features[2].weight.shape == (8, 4, 4, 4)
     assert small.network.value[0].weight.shape == (16, 7 * 7 * 8)
     small.initialize(rng())
-    again = load(save(small, tmp_path / "agent"))
+    again = load_agent(save(small, tmp_path / "agent"))
     x = small.prepare(frames(2))
     assert torch.equal(again.scores(x), small.scores(x))
     with pytest.raises(BadInput, match=r"hidden must be 4 sizes for a Q agent that sees frames, got \(64, 64\)"):
@@ -99,7 +99,7 @@ def test_the_start_is_that_of_pytorch_from_our_generator() -> None:
 def test_frames_survive_the_way_through_a_file(tmp_path: Path) -> None:
     agent = QAgent((4, 84, 84), 3)
     agent.initialize(rng())
-    again = load(save(agent, tmp_path / "agent", dtype=torch.float16))
+    again = load_agent(save(agent, tmp_path / "agent", dtype=torch.float16))
     assert isinstance(again, QAgent)
     x = agent.prepare(frames(3, channels=4))
     torch.testing.assert_close(again.scores(x), agent.scores(x), atol=1e-3, rtol=1e-2)
@@ -110,4 +110,4 @@ def test_a_card_with_a_clip_is_not_one_of_a_q_agent(tmp_path: Path) -> None:
     card = folder / CARD
     card.write_text(card.read_text().replace('"clip": null', '"clip": 10.0'))
     with pytest.raises(BadInput, match="clip must be null"):
-        load(folder)
+        load_agent(folder)

@@ -16,22 +16,20 @@ from typing import Any
 import torch
 from safetensors.torch import save as encode
 
-from radial.agents.convert import own
-from radial.agents.foreign import Wrapped
+from radial.agents.convert import AGENTS, AnyAgent, Loaded, own
+from radial.agents.foreign import WrappedAgent
 from radial.agents.importers import IMPORTERS
 from radial.agents.networks import ACTIVATIONS
-from radial.agents.policies import CategoricalAgent, GaussianAgent
-from radial.agents.raw_agent import RawAgent
-from radial.agents.registry import AGENTS, AnyAgent, Loaded
+from radial.agents.policies import CategoricalAgent, GaussianAgent, RawAgent
 from radial.agents.weights import blank_agent, fill, read_tensors, strict_json
 from radial.core.agent import Card
 from radial.core.data import BadInput, Continuous, EnvSpec
 
-FORMAT = 1
-WIDER = 2  # the format of agents that need one of the fields in MORE
+CARD_FORMAT = 1
+WIDER_FORMAT = 2  # the format of agents that need one of the fields in MORE
 WEIGHTS, CARD = "weights.safetensors", "card.json"
 CARD_SIZE = 1 << 20  # bytes
-LARGEST = 1 << 20  # of a size in a card: a bound on what is built before the weights are seen
+LARGEST_SIZE = 1 << 20  # of a size in a card: limits the network that is built before its weights are read
 FIELDS = {"format", "kind", "observation_shape", "actions", "hidden", "clip", "env", "recipe", "seed", "steps",
           "commit", "source", "results", "sha256"}  # fmt: skip
 MORE = ("activation", "clips_actions")
@@ -48,11 +46,11 @@ def save(
 ) -> Path:
     """Write an agent: its weights and its card, complete or not at all; an agent that was there is then gone.
 
-    agent    one of others is saved as the agent of ours that it can be
+    agent    an imported one is saved as the agent it converts to
     results  replaces the card's own
     dtype    of the weights, float32 or float16; the normaliser is always float64
     """
-    agent = own(agent, "agent") if isinstance(agent, Wrapped) else agent
+    agent = own(agent, "agent") if isinstance(agent, WrappedAgent) else agent
     if type(agent) not in AGENTS.values():
         raise BadInput(f"agent must be one of {', '.join(cls.__name__ for cls in AGENTS.values())}, got {type(agent)}")
     if dtype not in (torch.float32, torch.float16):
@@ -70,7 +68,7 @@ def save(
     except (TypeError, ValueError) as error:
         raise BadInput(f"card must be JSON: {error}") from None
     folder = Path(folder)
-    _read_card(folder / CARD, json.loads(text))  # what `load` would refuse is not written
+    _read_card(folder / CARD, json.loads(text))  # never write a card that `load_agent` would refuse
     if folder.exists() and not (folder / CARD).is_file() and (not folder.is_dir() or any(folder.iterdir())):
         raise BadInput(f"{folder} exists and is not a saved agent; choose another folder")
     write_folder(folder, {WEIGHTS: weights, CARD: text.encode()})
@@ -81,10 +79,12 @@ def _describe(agent: AnyAgent, card: Card) -> dict[str, Any]:
     """The card as JSON."""
     kind = next(name for name, cls in AGENTS.items() if cls is type(agent))
     actions = agent.actions
-    more = {name: getattr(agent, name) for name in MORE} if isinstance(agent, GaussianAgent | CategoricalAgent) else {}
+    more: dict[str, str | bool] = {}
+    if isinstance(agent, GaussianAgent | CategoricalAgent):
+        more = {"activation": agent.activation, "clips_actions": agent.clips_actions}
     wider = more not in ({}, {"activation": "tanh", "clips_actions": False})
     return {
-        "format": WIDER if wider else FORMAT,
+        "format": WIDER_FORMAT if wider else CARD_FORMAT,
         "kind": kind,
         "observation_shape": list(agent.observation_shape),
         "actions": {"continuous": actions.size} if isinstance(actions, Continuous) else {"discrete": actions.n},
@@ -98,7 +98,7 @@ def _describe(agent: AnyAgent, card: Card) -> dict[str, Any]:
 def write_folder(folder: Path, files: Mapping[str, bytes]) -> None:
     """Write a folder of files so that a reader, or a power cut, finds the old one or the new one, never a mixture.
 
-    Between the last two renames only `.<name>.previous` holds the old one; `load` knows.
+    Between the last two renames only `.<name>.previous` holds the old one; `load_agent` knows.
     """
     folder.parent.mkdir(parents=True, exist_ok=True)
     new, previous = folder.with_name(f".{folder.name}.tmp-{os.getpid()}"), _previous(folder)
@@ -137,10 +137,10 @@ def _sync(folder: Path) -> None:
 # ---------------------------------------------------------------------------------------------------------- loading
 
 
-def load(path: str | Path, env: EnvSpec | None = None) -> Loaded:
-    """An agent from its folder, from the run that trained it, or from a file of others; its normaliser is frozen.
+def load_agent(path: str | Path, env: EnvSpec | None = None) -> Loaded:
+    """An agent from its folder, the run that trained it, or a third-party checkpoint; its normaliser is frozen.
 
-    Others are the papers (.model), Stable-Baselines3 (.zip) and CleanRL (.cleanrl_model), read as data.
+    Third parties are the papers (.model), Stable-Baselines3 (.zip) and CleanRL (.cleanrl_model), read as data.
 
     env  where it is to act, if the file does not say or another is wanted
     """
@@ -163,7 +163,7 @@ def _import(path: Path) -> Loaded:
 
 
 def _agent_folder(path: Path) -> Path:
-    """The folder with the card: the path itself, the agent of a run, or what an interrupted `save` left."""
+    """The folder with the card: the path itself, the agent of a run, or the remains of an interrupted `save`."""
     for folder in (path, path / "agent"):
         for candidate in (folder, _previous(folder)):
             if (candidate / CARD).is_file() and (candidate / WEIGHTS).is_file():
@@ -203,11 +203,11 @@ def read_folder(folder: Path) -> AnyAgent:
 
 
 def _activation(source: Path, kind: str, data: Mapping[str, Any]) -> dict[str, str]:
-    """What the wider format says, for the kinds that have it."""
-    if data["format"] == FORMAT:
+    """The fields of the wider format, for the kinds that have them."""
+    if data["format"] == CARD_FORMAT:
         return {}
     if kind not in ("gaussian", "categorical"):
-        raise BadInput(f"{source}: format must be {FORMAT} for a {kind} agent")
+        raise BadInput(f"{source}: format must be {CARD_FORMAT} for a {kind} agent")
     if not isinstance(data["activation"], str) or data["activation"] not in ACTIVATIONS:
         raise BadInput(f"{source}: activation must be one of {', '.join(ACTIVATIONS)}")
     if not isinstance(data["clips_actions"], bool):
@@ -230,9 +230,9 @@ def _check_fields(source: Path, data: Any) -> None:
     """All fields of this format and no others."""
     if not isinstance(data, dict):
         raise BadInput(f"{source} must be a JSON object")
-    if type(data.get("format")) is not int or data["format"] not in (FORMAT, WIDER):
-        raise BadInput(f"{source}: format must be {FORMAT} or {WIDER}; a newer radial may be needed")
-    fields = FIELDS if data["format"] == FORMAT else FIELDS.union(MORE)
+    if type(data.get("format")) is not int or data["format"] not in (CARD_FORMAT, WIDER_FORMAT):
+        raise BadInput(f"{source}: format must be {CARD_FORMAT} or {WIDER_FORMAT}; a newer radial may be needed")
+    fields = FIELDS if data["format"] == CARD_FORMAT else FIELDS.union(MORE)
     if missing := sorted(fields - data.keys()):
         raise BadInput(f"{source}: {missing[0]} is missing")
     if unknown := sorted(data.keys() - fields):
@@ -249,13 +249,13 @@ def _kind(source: Path, data: Mapping[str, Any]) -> str:
 
 
 def _sizes(source: Path, name: str, value: Any) -> tuple[int, ...]:
-    if isinstance(value, list) and len(value) <= 16 and all(type(v) is int and 0 < v <= LARGEST for v in value):
+    if isinstance(value, list) and len(value) <= 16 and all(type(v) is int and 0 < v <= LARGEST_SIZE for v in value):
         return tuple(value)
-    raise BadInput(f"{source}: {name} must be made of at most 16 numbers from 1 to {LARGEST}")
+    raise BadInput(f"{source}: {name} must be made of at most 16 numbers from 1 to {LARGEST_SIZE}")
 
 
 def _read_card(source: Path, data: Mapping[str, Any]) -> Card:
-    """What is only recorded, checked to be what it says it is."""
+    """The recorded facts, each checked for its type."""
     for name in ("recipe", "results"):
         if not isinstance(data[name], dict):
             raise BadInput(f"{source}: {name} must be an object")

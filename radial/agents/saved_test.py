@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from radial.agents.raw_agent import RawAgent
-from radial.agents.registry import AGENTS, AnyAgent
-from radial.agents.saved import CARD, WEIGHTS, load, save
+from radial.agents.convert import AGENTS, AnyAgent
+from radial.agents.policies import RawAgent
+from radial.agents.saved import CARD, WEIGHTS, load_agent, save
 from radial.core.agent import Card
 from radial.core.data import BadInput, EnvSpec
 
@@ -40,7 +40,7 @@ def same(a: torch.nn.Module, b: torch.nn.Module) -> bool:
 @pytest.mark.parametrize("kind", AGENTS)
 def test_what_goes_in_comes_out(kind: str, tmp_path: Path) -> None:
     agent = make(kind)
-    again = load(save(agent, tmp_path / "agent"))
+    again = load_agent(save(agent, tmp_path / "agent"))
     assert type(again) is type(agent)
     assert same(agent, again)
     assert again.card == agent.card
@@ -53,7 +53,7 @@ def test_what_goes_in_comes_out(kind: str, tmp_path: Path) -> None:
 def test_the_normalizer_of_a_loaded_agent_is_frozen_and_keeps_its_clip(tmp_path: Path) -> None:
     agent = make()
     agent.normalizer.clip = 5.0
-    again = load(save(agent, tmp_path / "agent"))
+    again = load_agent(save(agent, tmp_path / "agent"))
     assert again.normalizer.frozen
     assert again.normalizer.clip == 5
     assert not agent.normalizer.frozen  # saving changes nothing
@@ -71,18 +71,18 @@ def test_the_folder_is_readable_without_us(tmp_path: Path) -> None:
 
 def test_the_env_may_be_named_by_the_caller(tmp_path: Path) -> None:
     other = EnvSpec("envpool", "Hopper-v4")
-    assert load(save(make(), tmp_path / "agent"), env=other).card.env == other
+    assert load_agent(save(make(), tmp_path / "agent"), env=other).card.env == other
 
 
 def test_loading_draws_no_random_numbers(tmp_path: Path) -> None:
     folder, before = save(make(), tmp_path / "agent"), torch.get_rng_state()
-    load(folder)
+    load_agent(folder)
     assert torch.equal(before, torch.get_rng_state())
 
 
 def test_half_precision_weights_become_float32(tmp_path: Path) -> None:
     agent = make()
-    again = load(save(agent, tmp_path / "agent", dtype=torch.float16))
+    again = load_agent(save(agent, tmp_path / "agent", dtype=torch.float16))
     assert {parameter.dtype for parameter in again.parameters()} == {torch.float32}
     assert again.normalizer.moments.mean.dtype == torch.float64
     assert torch.equal(again.normalizer.moments.squares, agent.normalizer.moments.squares)
@@ -119,7 +119,7 @@ def test_broken_agents_and_cards_are_not_saved(tmp_path: Path) -> None:
 def test_an_agent_is_replaced_but_nothing_else_is(tmp_path: Path) -> None:
     save(make(seed=0), tmp_path / "agent")
     save(make(seed=1), tmp_path / "agent")
-    assert same(load(tmp_path / "agent"), make(seed=1))
+    assert same(load_agent(tmp_path / "agent"), make(seed=1))
     assert [path.name for path in tmp_path.iterdir()] == ["agent"]
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter1.tex").write_text("precious")
@@ -150,12 +150,12 @@ def test_an_interrupted_save_leaves_the_old_agent(moment: str, tmp_path: Path, m
             save(make(seed=1), tmp_path / "agent")
         except OSError:
             monkeypatch.undo()
-            found = load(tmp_path / "agent")
+            found = load_agent(tmp_path / "agent")
             assert same(found, make(seed=0)) or same(found, make(seed=1))
             assert not list(tmp_path.glob(".*.tmp-*"))
         else:
             monkeypatch.undo()
-            assert same(load(tmp_path / "agent"), make(seed=1))
+            assert same(load_agent(tmp_path / "agent"), make(seed=1))
             break
         save(make(seed=0), tmp_path / "agent")
     else:
@@ -165,20 +165,20 @@ def test_an_interrupted_save_leaves_the_old_agent(moment: str, tmp_path: Path, m
 def test_runs(tmp_path: Path) -> None:
     (tmp_path / "run" / "checkpoints").mkdir(parents=True)
     with pytest.raises(BadInput, match="has not finished: continue it with --resume"):
-        load(tmp_path / "run")
+        load_agent(tmp_path / "run")
     save(make(), tmp_path / "run" / "agent")
-    assert same(load(tmp_path / "run"), make())
-    assert same(load(tmp_path / "run" / "agent" / CARD), make())
+    assert same(load_agent(tmp_path / "run"), make())
+    assert same(load_agent(tmp_path / "run" / "agent" / CARD), make())
 
 
 def test_what_is_no_agent(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="there is no agent at"):
-        load(tmp_path / "nothing")
+        load_agent(tmp_path / "nothing")
     with pytest.raises(BadInput, match=r"expected card\.json and weights\.safetensors in it"):
-        load(tmp_path)
+        load_agent(tmp_path)
     os.mkfifo(tmp_path / "pipe.model")
     with pytest.raises(BadInput, match="is not an agent"):
-        load(tmp_path / "pipe.model")
+        load_agent(tmp_path / "pipe.model")
 
 
 def test_damage_is_named(tmp_path: Path) -> None:
@@ -187,7 +187,7 @@ def test_damage_is_named(tmp_path: Path) -> None:
     data[-1] ^= 1
     (folder / WEIGHTS).write_bytes(data)
     with pytest.raises(BadInput, match="is damaged: its SHA-256 is not the one in the card"):
-        load(folder)
+        load_agent(folder)
 
 
 def test_an_unknown_kind_is_answered_with_the_nearest(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_an_unknown_kind_is_answered_with_the_nearest(tmp_path: Path) -> None:
     with pytest.raises(
         BadInput, match="kind must be one of gaussian, categorical, q, actor-critic, impala; did you mean gaussian"
     ):
-        load(folder)
+        load_agent(folder)
 
 
 def test_large_files_are_refused_before_they_are_read(tmp_path: Path) -> None:
@@ -204,4 +204,4 @@ def test_large_files_are_refused_before_they_are_read(tmp_path: Path) -> None:
     with (folder / WEIGHTS).open("ab") as file:
         file.truncate(3 << 30)  # a hole, not 3 GB
     with pytest.raises(BadInput, match="has 3221225472 bytes, at most 2147483648 are read"):
-        load(folder)
+        load_agent(folder)

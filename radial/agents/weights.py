@@ -1,6 +1,6 @@
 """Tensors between files and agents: read with every limit checked first, and written into an agent all or none.
 
-What a folder of these files means is `checkpoints.py`'s business.
+The folder around them is in `saved`.
 """
 
 import hashlib
@@ -15,14 +15,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load as decode
 from torch import Tensor
 
-from radial.agents.raw_agent import RawAgent
-from radial.agents.registry import AGENTS, AnyAgent
+from radial.agents.convert import AGENTS, AnyAgent
+from radial.agents.policies import RawAgent
 from radial.core.data import BadInput
 
 HEADER = 1 << 20  # bytes
 TENSORS = 10_000
 SIZE = 2 << 30  # bytes of one file
-DTYPES = {"F16": torch.float16, "F32": torch.float32, "F64": torch.float64}
+TENSOR_DTYPES = {"F16": torch.float16, "F32": torch.float32, "F64": torch.float64}
 
 
 def strict_json(path: Path, text: bytes) -> Any:
@@ -127,7 +127,7 @@ def _listed(path: Path, header: Any) -> dict[str, tuple[torch.dtype, tuple[int, 
         dtype = entry.get("dtype") if isinstance(entry, dict) else None
         if not isinstance(shape, list) or not all(type(size) is int and 0 <= size < 1 << 40 for size in shape):
             raise BadInput(f"{path}: the shape of {name[:60]!r} must be a list of sizes")
-        if not isinstance(dtype, str) or dtype not in DTYPES:
-            raise BadInput(f"{path}: the dtype of {name[:60]!r} must be one of {', '.join(DTYPES)}")
-        found[name] = (DTYPES[dtype], tuple(shape))
+        if not isinstance(dtype, str) or dtype not in TENSOR_DTYPES:
+            raise BadInput(f"{path}: the dtype of {name[:60]!r} must be one of {', '.join(TENSOR_DTYPES)}")
+        found[name] = (TENSOR_DTYPES[dtype], tuple(shape))
     return found

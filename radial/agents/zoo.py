@@ -1,13 +1,13 @@
 """The zoo: trained agents that come with the repository, and how a name on the command line becomes a path.
 
-How an agent is saved and loaded is in `agents.checkpoints`.
+How an agent is saved and loaded is in `agents.saved`.
 """
 
 import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from radial.agents.saved import CARD, load
+from radial.agents.saved import CARD, load_agent
 from radial.core.agent import Card
 from radial.core.data import BadInput
 from radial.core.text import nearest
@@ -41,11 +41,11 @@ def zoo_names() -> list[str]:
 
 
 def zoo_agents() -> tuple[list[Resident], list[str]]:
-    """All of them, each loaded and so known to be whole; and what is wrong with those that are not."""
+    """All agents, each loaded and so known to be whole; and one line for each that cannot be loaded."""
     whole, broken = [], []
     for name in zoo_names():
         try:
-            whole.append(Resident(name, zoo_folder() / name, load(zoo_folder() / name).card))
+            whole.append(Resident(name, zoo_folder() / name, load_agent(zoo_folder() / name).card))
         except BadInput as error:
             broken.append(str(error))
     return whole, broken

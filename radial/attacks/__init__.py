@@ -1,4 +1,4 @@
-"""Who disturbs: attacks that move prepared observations inside a ball, each one small object.
+"""Attacks: each one small object that moves prepared observations inside a ball.
 
 `ATTACKS` is the table, and joining it is joining the contract suite. The projection onto the ball is not here: the
 caller does it, so that no attack can cheat.

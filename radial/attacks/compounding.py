@@ -1,28 +1,29 @@
-"""The compounding attack of RADIAL's appendix: learn how the world moves, then bend the path it takes.
+"""The compounding attack of RADIAL's appendix: learn the dynamics, then bend the trajectory.
 
-`Compounding` is the recipe and learns a dynamics model; `CompoundingAttack` is what it has learned and attacks.
+`Compounding` holds the settings and learns a dynamics model; `CompoundingAttack` is the fitted attack.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from radial.attacks.gradient import Memoryless, ascend_last, normal_like, one_step_away
-from radial.attacks.learning import (
+from radial.agents.foreign import as_agent
+from radial.attacks.fitting import (
+    Experience,
     Rollouts,
-    Transitions,
+    fresh_env,
     fresh_mlp,
     minibatches,
-    opened,
     policy,
     size_of,
 )
+from radial.attacks.gradient import Memoryless, ascend_last, attackable, normal_like, one_step_away
 from radial.core import checks
+from radial.core.agent import Agent
 from radial.core.ball import Ball
 from radial.core.data import EnvSpec, VecEnv
-from radial.core.search import Score
+from radial.core.search import AttackObjective
 
 
 class Dynamics(nn.Module):
@@ -44,11 +45,11 @@ class Dynamics(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class CompoundingAttack(Memoryless):
-    """Ascent on how far one wrong look leads away within `horizon` steps of the learned world.
+    """Ascent on the distance to which one perturbed observation leads within `horizon` steps of the learned dynamics.
 
     maximise ‖ŝ_n(δ) − ŝ_n(0)‖² over the ball, where ŝ_1(δ) = F(s, π(s + δ)) and ŝ_{k+1} = F(ŝ_k, π(ŝ_k))
-    (RADIAL, appendix "Compounding attack on MuJoCo", items 2 and 3: s_perturbed and s_target). The world starts from
-    the true s: only the agent's view of it is moved. The start is off the centre, where the objective is flat.
+    (RADIAL, appendix "Compounding attack on MuJoCo", items 2 and 3: s_perturbed and s_target). The dynamics start
+    from the true s: only the observation is perturbed. The ascent starts off the centre, where the objective is flat.
     """
 
     dynamics: nn.Module = field(repr=False)
@@ -56,31 +57,32 @@ class CompoundingAttack(Memoryless):
     steps: int
     unexplained: float  # share of the held-out variance of the change that the model misses
 
-    def score(self, agent: Any, center: Tensor) -> Score:
-        """What is climbed, (B, *obs) → (B,)."""
+    def objective(self, agent: Agent, center: Tensor) -> AttackObjective:
+        """The squared distance above, (B, *obs) → (B,)."""
+        victim = attackable(agent)
 
         def follow(view: Tensor) -> Tensor:
-            state = self.dynamics(center, policy(agent, view))
+            state = self.dynamics(center, policy(victim, view))
             for _ in range(self.horizon - 1):
-                state = self.dynamics(state, policy(agent, state))
+                state = self.dynamics(state, policy(victim, state))
             return state
 
         with torch.no_grad():
             target = follow(center)
         return lambda x: (follow(x) - target).square().sum(-1)
 
-    def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
+    def perturb(self, agent: Agent, ball: Ball, rng: torch.Generator) -> Tensor:
         """The last iterate, (B, *obs)."""
         start = one_step_away(ball, self.steps, normal_like(ball.center, rng))
-        return ascend_last(self.score(agent, ball.center), ball, self.steps, start)
+        return ascend_last(self.objective(agent, ball.center), ball, self.steps, start)
 
 
 @dataclass(frozen=True)
 class Compounding:
     """Fits the dynamics model to the agent's own play, half of it sampled, half as it acts when evaluated.
 
-    Sampled actions show what actions do; the others keep to the states that matter, which a policy with a wide
-    distribution would hardly reach.
+    Sampled actions show the effect of actions; the others visit the states of an evaluation, which a policy with a
+    wide distribution would hardly reach.
     """
 
     horizon: int = 3  # n
@@ -97,10 +99,11 @@ class Compounding:
         checks.whole(self, "samples", least=100)
         checks.not_negative(self, "learning_rate")
 
-    def fit(self, agent: Any, env: EnvSpec | VecEnv, seed: int) -> CompoundingAttack:
+    def fit(self, agent: Agent, env: EnvSpec | VecEnv, seed: int) -> CompoundingAttack:
         """Play, learn, return the attack. A VecEnv must be fresh, is used up, and stays open."""
+        agent = as_agent(agent)
         rng = torch.Generator().manual_seed(seed)
-        with opened(env, self.num_envs, seed) as made:
+        with fresh_env(env, self.num_envs, seed) as made:
             rollouts = Rollouts(agent, made, rng, stochastic=True, discount=1.0)
             sampled = rollouts.collect(self.samples // 2)
             rollouts.stochastic = False
@@ -116,7 +119,7 @@ class Compounding:
             unexplained = round(float(self.loss(dynamics, test)), 4)
         return CompoundingAttack(dynamics.requires_grad_(False), self.horizon, self.steps, unexplained)
 
-    def _learn(self, dynamics: Dynamics, data: Transitions, rng: torch.Generator) -> None:
+    def _learn(self, dynamics: Dynamics, data: Experience, rng: torch.Generator) -> None:
         optimizer = torch.optim.Adam(dynamics.parameters(), lr=self.learning_rate)
         parts = max(1, len(data) // self.batch)
         for epoch in range(self.epochs):
@@ -127,10 +130,10 @@ class Compounding:
                 loss.backward()
                 optimizer.step()
 
-    def loss(self, dynamics: Dynamics, batch: Transitions) -> Tensor:
+    def loss(self, dynamics: Dynamics, batch: Experience) -> Tensor:
         """Mean squared error of the next state in standard deviations of its change, (): 1 explains nothing."""
         return ((dynamics(batch.x, batch.action) - batch.next_x) / dynamics.std).square().mean()
 
 
-def _join(first: Transitions, second: Transitions) -> Transitions:
-    return Transitions(**{name: torch.cat([value, vars(second)[name]]) for name, value in vars(first).items()})
+def _join(first: Experience, second: Experience) -> Experience:
+    return Experience(**{name: torch.cat([value, vars(second)[name]]) for name, value in vars(first).items()})

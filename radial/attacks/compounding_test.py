@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from radial.attacks.compounding import Compounding, CompoundingAttack, Dynamics
-from radial.attacks.learning_test import A, B, LinearWorld, random_agent
+from radial.attacks.fitting_test import A, B, LinearWorld, random_agent
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Continuous
 
@@ -28,12 +28,12 @@ def test_in_a_linear_world_the_deviation_is_a_power_of_a_matrix(horizon: int) ->
     effect = torch.linalg.matrix_power(A + B @ K, horizon - 1) @ B @ K
     shift = torch.tensor([0.1, -0.2])
     expected = (effect @ shift).square().sum().expand(8)
-    assert torch.allclose(attack.score(agent, center)(center + shift), expected, rtol=1e-3)
+    assert torch.allclose(attack.objective(agent, center)(center + shift), expected, rtol=1e-3)
     # A convex function is largest at a corner, and there are two kinds of corners.
     corners = torch.tensor([[0.1, 0.1], [0.1, -0.1]])
     best = (corners @ effect.T).square().sum(1).max()
     x = attack.perturb(agent, Ball(center, 0.1), torch.Generator().manual_seed(0))
-    found = attack.score(agent, center)(x)
+    found = attack.objective(agent, center)(x)
     assert bool((found <= best * 1.001).all())
     assert float(found.max()) == pytest.approx(float(best), rel=1e-3)
 

@@ -8,12 +8,12 @@ import pytest
 import torch
 
 from radial.agents.actor_critic import ActorCritic
+from radial.agents.convert import AGENTS
 from radial.agents.q_agent import QAgent
-from radial.agents.registry import AGENTS
 from radial.attacks import ATTACKS
 from radial.attacks.compounding import Compounding
+from radial.attacks.fitting_test import LinearWorld, random_agent
 from radial.attacks.gradient import PGD
-from radial.attacks.learning_test import LinearWorld, random_agent
 from radial.attacks.sarsa import RobustSarsa
 from radial.attacks.transfer import Transfer
 from radial.core.ball import NORMS, Ball
@@ -108,9 +108,9 @@ def test_rows_do_not_see_each_other(attack: Any, agent: Any, ball: Ball) -> None
 
 
 def test_it_beats_random_noise_at_its_own_game(attack: Any, agent: Any, ball: Ball) -> None:
-    if not hasattr(attack, "score"):
+    if not hasattr(attack, "objective"):
         return  # no attack, and noise itself
-    score = attack.score(agent, ball.center)
+    score = attack.objective(agent, ball.center)
     with torch.no_grad():
         gained = score(attack.perturb(agent, ball, seeded(1))) - score(ball.sample(seeded(2)))
     assert float(gained.mean()) > 0

@@ -5,48 +5,55 @@ legal is the caller's.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from radial.agents.foreign import as_agent
 from radial.core import checks
+from radial.core.agent import Agent
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Discrete
-from radial.core.search import Score, pgd, steepest, with_restarts
+from radial.core.search import AttackObjective, pgd, steepest, with_restarts
+
+
+def attackable(agent: object) -> Agent:
+    """The agent as an `Agent`; an attack needs no more of it than its actions and its scores."""
+    return as_agent(agent, parts=("actions", "scores"))
 
 
 class Memoryless:
-    """What every attack shares that decides each step on its own."""
+    """The part that all attacks share which perturb each observation on its own."""
 
     def reset(self, done: Tensor) -> None:
         """Nothing is remembered, so nothing is forgotten."""
 
-    def draws_nothing(self, agent: Any) -> bool:
-        """Whether what it does to an observation follows from that one alone, so that others may be left out."""
+    def draws_nothing(self, agent: Agent) -> bool:
+        """Whether its answer to an observation follows from that one alone, so that other rows may be left out."""
         return False
 
 
 @dataclass(frozen=True)
 class NoAttack(Memoryless):
-    """Shows what is there: an evaluation without an adversary."""
+    """Shows the clean observation: an evaluation without an adversary."""
 
-    def draws_nothing(self, agent: Any) -> bool:  # noqa: D102
+    def draws_nothing(self, agent: Agent) -> bool:  # noqa: D102
         return True
 
-    def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
+    def perturb(self, agent: Agent, ball: Ball, rng: torch.Generator) -> Tensor:
         """The centre, (B, *obs)."""
         return ball.center
 
 
 @dataclass(frozen=True)
 class RandomNoise(Memoryless):
-    """Uniform in the ball: noise without an intention, which every attack has to beat."""
+    """Uniform in the ball: undirected noise, which every attack has to beat."""
 
-    def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
+    def perturb(self, agent: Agent, ball: Ball, rng: torch.Generator) -> Tensor:
         """A point of the ball, (B, *obs)."""
         return ball.sample(rng)
 
@@ -60,15 +67,16 @@ class Critic(Memoryless):
     def __post_init__(self) -> None:
         checks.whole(self, "steps")
 
-    def score(self, agent: Any, center: Tensor) -> Score:
+    def objective(self, agent: Agent, center: Tensor) -> AttackObjective:
         """−V(x), (B, *obs) → (B,)."""
+        agent = attackable(agent)
         if not agent.has_value:
-            raise BadInput(f"the critic attack needs an agent with a value function, got {type(agent).__name__}")
+            raise BadInput(f"the critic attack needs an agent with a value function, got {agent.name}")
         return lambda x: -agent.value(x)
 
-    def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
+    def perturb(self, agent: Agent, ball: Ball, rng: torch.Generator) -> Tensor:
         """The last iterate from a uniform start within one step of the centre, (B, *obs)."""
-        return ascend_last(self.score(agent, ball.center), ball, self.steps, near(ball, self.steps).sample(rng))
+        return ascend_last(self.objective(agent, ball.center), ball, self.steps, near(ball, self.steps).sample(rng))
 
 
 @dataclass(frozen=True)
@@ -87,35 +95,40 @@ class MAD(Memoryless):
     def __post_init__(self) -> None:
         checks.whole(self, "steps")
 
-    def score(self, agent: Any, center: Tensor) -> Score:
+    def objective(self, agent: Agent, center: Tensor) -> AttackObjective:
         """D(x), (B, *obs) → (B,)."""
+        agent = attackable(agent)
         if isinstance(agent.actions, Discrete):
             return kl_from(agent, center)
-        std = agent.log_std.detach().exp() if self.stochastic else None
-        return distance_of_means(agent, center, None if std is None else std / std.mean())
+        if not self.stochastic:
+            return distance_of_means(agent, center)
+        if agent.log_std is None:
+            raise BadInput("stochastic must be False: the spread of this policy's actions is not known")
+        std = agent.log_std.detach().exp()
+        return distance_of_means(agent, center, std / std.mean())
 
-    def draws(self, agent: Any) -> int:
+    def draws(self, agent: Agent) -> int:
         """How many arrays N(0, 1) in the shape of the observations it needs: the start, and n of each step."""
         return 1 if isinstance(agent.actions, Discrete) else self.steps + 1
 
-    def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
+    def perturb(self, agent: Agent, ball: Ball, rng: torch.Generator) -> Tensor:
         """The last iterate, (B, *obs)."""
         return self.climb(agent, ball, [normal_like(ball.center, rng) for _ in range(self.draws(agent))])
 
-    def climb(self, agent: Any, ball: Ball, noise: Sequence[Tensor]) -> Tensor:
-        """The last iterate, (B, *obs), as a function of what was drawn: a training can compile that."""
-        score = self.score(agent, ball.center)
+    def climb(self, agent: Agent, ball: Ball, noise: Sequence[Tensor]) -> Tensor:
+        """The last iterate, (B, *obs), as a function of the drawn noise, which a training can compile."""
+        objective = self.objective(agent, ball.center)
         x = one_step_away(ball, self.steps, noise[0])
         if isinstance(agent.actions, Discrete):
-            return ascend_last(score, ball, self.steps, x)
+            return ascend_last(objective, ball, self.steps, x)
         step = ball.budget() / self.steps
         for i in range(self.steps):
-            shaken = gradient(score, x) + noise[i + 1] * (2 * step).sqrt() / (i + 2)
+            shaken = gradient(objective, x) + noise[i + 1] * (2 * step).sqrt() / (i + 2)
             x = ball.project(x + step * steepest(shaken, ball))
         return x
 
 
-Objective = Literal["cross-entropy", "margin"]
+AttackLoss = Literal["cross-entropy", "margin"]
 
 
 @dataclass(frozen=True)
@@ -131,7 +144,7 @@ class PGD(Memoryless):
     step_size: float = 0.1  # a share of the radius
     restarts: int = 1  # runs in all
     random_start: bool = False  # of a single run. Means are flat at the centre, so against them it always is random
-    loss: Objective = "cross-entropy"  # or "margin", max_{y≠a} s_y − s_a, which is > 0 just where the choice changes
+    loss: AttackLoss = "cross-entropy"  # or "margin", max_{y≠a} s_y − s_a, which is > 0 just where the choice changes
 
     def __post_init__(self) -> None:
         checks.whole(self, "steps")
@@ -153,25 +166,26 @@ class PGD(Memoryless):
         """Several runs on the margin, the best point of all: a state that survives is hard to attack at all."""
         return cls(steps=20, step_size=0.25, restarts=5, loss="margin")
 
-    def score(self, agent: Any, center: Tensor) -> Score:
+    def objective(self, agent: Agent, center: Tensor) -> AttackObjective:
         """The loss, or the squared distance, at x, (B, *obs) → (B,)."""
+        agent = attackable(agent)
         if not isinstance(agent.actions, Discrete):
             return distance_of_means(agent, center)
         return margin_against(agent, center) if self.loss == "margin" else cross_entropy(agent, center)
 
-    def draws_nothing(self, agent: Any) -> bool:
+    def draws_nothing(self, agent: Agent) -> bool:
         """Only a single run that starts at the centre."""
         return self.restarts == 1 and not self.random_start and isinstance(agent.actions, Discrete)
 
-    def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
+    def perturb(self, agent: Agent, ball: Ball, rng: torch.Generator) -> Tensor:
         """The last iterate of one run, or the best point of several, (B, *obs)."""
-        score = self.score(agent, ball.center)
+        objective = self.objective(agent, ball.center)
         if self.restarts > 1:
             settings = {"restarts": self.restarts, "steps": self.steps}
-            return with_restarts(score, ball, rng, step_size=self.step_size, **settings)[0]
+            return with_restarts(objective, ball, rng, step_size=self.step_size, **settings)[0]
         flat = not isinstance(agent.actions, Discrete)
         start = ball.sample(rng) if self.random_start or flat else ball.center
-        return pgd(score, ball, steps=self.steps, step_size=self.step_size, start=start, keep_best=False)[0]
+        return pgd(objective, ball, steps=self.steps, step_size=self.step_size, start=start, keep_best=False)[0]
 
 
 @dataclass(frozen=True)
@@ -182,81 +196,75 @@ class FGSM(Memoryless):
     flat at the centre, so against them the gradient is taken a random tenth of the radius away.
     """
 
-    def score(self, agent: Any, center: Tensor) -> Score:
+    def objective(self, agent: Agent, center: Tensor) -> AttackObjective:
         """Cross-entropy or squared distance at x, (B, *obs) → (B,)."""
-        return PGD().score(agent, center)
+        return PGD().objective(agent, center)
 
-    def draws_nothing(self, agent: Any) -> bool:
+    def draws_nothing(self, agent: Agent) -> bool:
         """Against agents that choose among actions."""
         return isinstance(agent.actions, Discrete)
 
-    def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
+    def perturb(self, agent: Agent, ball: Ball, rng: torch.Generator) -> Tensor:
         """Where the step ends, (B, *obs)."""
         at = (
             ball.center
             if isinstance(agent.actions, Discrete)
             else one_step_away(ball, 10, normal_like(ball.center, rng))
         )
-        slope = gradient(self.score(agent, ball.center), at)
+        slope = gradient(self.objective(agent, ball.center), at)
         return ball.project(ball.center + ball.budget() * steepest(slope, ball))
 
 
-# ---------------------------------------------------------------------------------------------------- what is climbed
+# ---------------------------------------------------------------------------------------------------- the objectives
 
 
-def distance_of_means(agent: Any, center: Tensor, scale: Tensor | None = None) -> Score:
+def distance_of_means(agent: Agent, center: Tensor, scale: Tensor | None = None) -> AttackObjective:
     """Σ_j ((μ_j(x) − μ_j(center))/scale_j)², (B, *obs) → (B,)."""
     with torch.no_grad():
         clean = agent.scores(center)
 
-    def score(x: Tensor) -> Tensor:
+    def distance(x: Tensor) -> Tensor:
         change = agent.scores(x) - clean
         return (change if scale is None else change / scale).square().sum(-1)
 
-    return score
+    return distance
 
 
-def kl_from(agent: Any, center: Tensor) -> Score:
+def kl_from(agent: Agent, center: Tensor) -> AttackObjective:
     """KL(π(center) ‖ π(x)) of softmax policies, (B, *obs) → (B,)."""
     with torch.no_grad():
         clean = agent.scores(center).log_softmax(-1)
     return lambda x: (clean.exp() * (clean - agent.scores(x).log_softmax(-1))).sum(-1)
 
 
-def deciding(agent: Any) -> Callable[[Tensor], Tensor]:
-    """Scores (B, A) whose largest is the action: the agent's `choice` if it has one, else all its scores."""
-    choice = getattr(agent, "choice", None)
-    return agent.scores if choice is None else choice
-
-
-def cross_entropy(agent: Any, center: Tensor) -> Score:
+def cross_entropy(agent: Agent, center: Tensor) -> AttackObjective:
     """−log of the softmax share of the clean choice, (B, *obs) → (B,)."""
-    scores = deciding(agent)
+    network = agent.choice
     with torch.no_grad():
-        choice = scores(center).argmax(-1)
-    return lambda x: F.cross_entropy(scores(x), choice, reduction="none")
+        clean = network(center).argmax(-1)
+    return lambda x: F.cross_entropy(network(x), clean, reduction="none")
 
 
-def margin_against(agent: Any, center: Tensor) -> Score:
+def margin_against(agent: Agent, center: Tensor) -> AttackObjective:
     """max_{y≠a} s_y(x) − s_a(x) for the clean choice a, (B, *obs) → (B,)."""
-    scores = deciding(agent)
+    network = agent.choice
     with torch.no_grad():
-        clean = scores(center)
+        clean = network(center)
         own = F.one_hot(clean.argmax(-1), clean.shape[-1]).bool()
 
-    def score(x: Tensor) -> Tensor:
-        found = scores(x)
+    def margin(x: Tensor) -> Tensor:
+        found = network(x)
         return found.masked_fill(own, -math.inf).amax(-1) - found.masked_fill(~own, 0.0).sum(-1)
 
-    return score
+    return margin
 
 
 # ---------------------------------------------------------------------------------------------------------- the steps
 
 
-def ascend_last(score: Score, ball: Ball, steps: int, start: Tensor) -> Tensor:
+def ascend_last(objective: AttackObjective, ball: Ball, steps: int, start: Tensor) -> Tensor:
     """Where `steps` steps of radius/steps end: the attacks of the SA-PPO family keep the last iterate, (B, *obs)."""
-    return pgd(score, ball, steps=steps, step_size=1 / steps, start=start, keep_best=False)[0]
+    return pgd(objective, ball, steps=steps, step_size=1 / steps, start=start, keep_best=False)[0]
 
 
 def near(ball: Ball, steps: int) -> Ball:
@@ -269,11 +277,11 @@ def one_step_away(ball: Ball, steps: int, noise: Tensor) -> Tensor:
     return ball.project(ball.center + ball.budget() / steps * steepest(noise, ball))
 
 
-def gradient(score: Score, x: Tensor) -> Tensor:
-    """∇ of each row's score at x, (B, *obs); leaves nothing on any parameter."""
+def gradient(objective: AttackObjective, x: Tensor) -> Tensor:
+    """∇ of each row's objective at x, (B, *obs); leaves nothing on any parameter."""
     with torch.enable_grad():
         x = x.detach().requires_grad_(True)
-        return torch.autograd.grad(score(x).sum(), x)[0]
+        return torch.autograd.grad(objective(x).sum(), x)[0]
 
 
 def normal_like(x: Tensor, rng: torch.Generator) -> Tensor:

@@ -7,12 +7,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from radial.agents.actor_critic import ActorCritic
-from radial.agents.impala_agent import ImpalaAgent
+from radial.agents.actor_critic import ActorCritic, ImpalaAgent
 from radial.agents.q_agent import QAgent
 from radial.attacks import ATTACKS
+from radial.attacks.fitting_test import random_agent
 from radial.attacks.gradient import FGSM, MAD, PGD, Critic, NoAttack, RandomNoise
-from radial.attacks.learning_test import random_agent
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Continuous, Discrete
 
@@ -67,14 +66,14 @@ def test_mad_counts_in_relative_standard_deviations_if_the_agent_samples() -> No
     agent = linear([[1.0, 0.0], [0.0, 1.0]], Continuous(2))
     agent.log_std = torch.tensor([1.0, 3.0]).log()  # σ̃ = (1, 3)/2
     x = torch.tensor([[1.0, 3.0]])
-    assert MAD().score(agent, torch.zeros(1, 2))(x).tolist() == [10.0]
-    assert MAD(stochastic=True).score(agent, torch.zeros(1, 2))(x).tolist() == pytest.approx([8.0])  # 2² + 2²
+    assert MAD().objective(agent, torch.zeros(1, 2))(x).tolist() == [10.0]
+    assert MAD(stochastic=True).objective(agent, torch.zeros(1, 2))(x).tolist() == pytest.approx([8.0])  # 2² + 2²
 
 
 def test_mad_of_a_softmax_is_the_divergence() -> None:
     agent = linear([[1.0], [0.0]], Discrete(2))
     ln3 = math.log(3.0)  # probabilities (1/2, 1/2) against (3/4, 1/4)
-    found = MAD().score(agent, torch.zeros(1, 1))(torch.tensor([[ln3]]))
+    found = MAD().objective(agent, torch.zeros(1, 1))(torch.tensor([[ln3]]))
     assert found.tolist() == pytest.approx([0.5 * math.log(2 / 3) + 0.5 * math.log(2)])
 
 
@@ -94,7 +93,7 @@ def test_pgd_leaves_the_flat_spot_of_a_gaussian_policy() -> None:
 def test_more_runs_never_score_less() -> None:
     agent = random_agent(discrete=True)
     ball = Ball(torch.randn(32, 2, generator=seeded(1)), 1.0)
-    score = PGD().score(agent, ball.center)
+    score = PGD().objective(agent, ball.center)
 
     def found(attack: PGD) -> Tensor:
         return score(attack.perturb(agent, ball, seeded()))
@@ -104,12 +103,12 @@ def test_more_runs_never_score_less() -> None:
 
 def test_the_margin_is_positive_just_where_the_choice_changes() -> None:
     agent = linear([[1.0, 0.0], [0.0, 1.0], [0.5, 0.5]], Discrete(3))
-    score = PGD(loss="margin").score(agent, torch.tensor([[1.0, 0.0]]))  # scores 1, 0, 0.5: the choice is 0
+    score = PGD(loss="margin").objective(agent, torch.tensor([[1.0, 0.0]]))  # scores 1, 0, 0.5: the choice is 0
     assert score(torch.tensor([[1.0, 0.0]])).tolist() == [-0.5]
     assert score(torch.tensor([[0.3, 0.7]])).tolist() == pytest.approx([0.4])  # 0.3, 0.7, 0.5
     random = random_agent(discrete=True)
     center = torch.randn(50, 2, generator=seeded(1))
-    score, moved = PGD(loss="margin").score(random, center), center + torch.randn(50, 2, generator=seeded(2))
+    score, moved = PGD(loss="margin").objective(random, center), center + torch.randn(50, 2, generator=seeded(2))
     assert torch.equal(score(moved) > 0, random.act(moved) != random.act(center))
 
 
@@ -156,7 +155,7 @@ def test_what_decides_is_climbed_and_frames_stay_frames(
     agent.initialize(seeded())
     center = torch.rand(2, *shape, generator=seeded(1)).round()  # black and white: every pixel is at an end
     ball = Ball(center, 8 / 255, low=0.0, high=1.0)
-    score = PGD().score(agent, center)
+    score = PGD().objective(agent, center)
     for attack in (PGD(steps=3), FGSM(), MAD(steps=3), Critic(steps=3)):
         x = attack.perturb(agent, ball, seeded())
         assert ball.contains(x).all()
@@ -186,3 +185,12 @@ def test_noise_fills_the_ball_and_no_attack_is_none() -> None:
 def test_bad_input(make: Any, message: str) -> None:
     with pytest.raises(BadInput, match=message):
         make()
+
+
+def test_attacks_take_no_less_than_an_agent() -> None:
+    ball = Ball(torch.zeros(1, 2), 0.1)
+    for attack in (PGD(), Critic()):
+        with pytest.raises(BadInput, match="agent must be an agent"):
+            attack.perturb(None, ball, seeded())  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match="stochastic must be False"):
+        MAD(stochastic=True).perturb(linear([[1.0, 0.0]], Continuous(1)), ball, seeded())

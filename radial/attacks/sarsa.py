@@ -1,37 +1,38 @@
 """Robust Sarsa (Zhang et al. 2020): learn the agent's action values from its play, then lead it to low ones.
 
-`RobustSarsa` is the recipe and learns; `SarsaAttack` is what it has learned and attacks. The agent's own critic is
+`RobustSarsa` holds the settings and learns; `SarsaAttack` is the fitted attack. The agent's own critic is
 never asked.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from radial.attacks.gradient import Memoryless, ascend_last, near
-from radial.attacks.learning import (
+from radial.agents.foreign import as_agent
+from radial.attacks.fitting import (
+    Experience,
     Rollouts,
-    Transitions,
+    fresh_env,
     fresh_mlp,
     minibatches,
-    opened,
     policy,
     size_of,
 )
+from radial.attacks.gradient import Memoryless, ascend_last, attackable, near
 from radial.bounds.methods import mixed
 from radial.core import checks
+from radial.core.agent import Agent
 from radial.core.ball import Ball
 from radial.core.data import EnvSpec, VecEnv
 from radial.core.schedules import Linear
-from radial.core.search import Score
+from radial.core.search import AttackObjective
 
 
 @dataclass(frozen=True, eq=False)
 class SarsaAttack(Memoryless):
-    """Descent on (1 − ρ)·Q(s, π(s′)) − ρ·mean_j (π_j(s′) − π_j(s))² over s′: the state stays true, the view does not.
+    """Descent on (1 − ρ)·Q(s, π(s′)) − ρ·mean_j (π_j(s′) − π_j(s))² over s′: s itself stays true.
 
     π is the mean action, or the action probabilities; ρ is `mad_ratio`.
     """
@@ -42,21 +43,22 @@ class SarsaAttack(Memoryless):
     mad_ratio: float
     steps: int
 
-    def score(self, agent: Any, center: Tensor) -> Score:
-        """What is climbed, (B, *obs) → (B,)."""
+    def objective(self, agent: Agent, center: Tensor) -> AttackObjective:
+        """The objective above, negated, (B, *obs) → (B,)."""
+        agent = attackable(agent)
         with torch.no_grad():
             clean = policy(agent, center)
 
-        def score(x: Tensor) -> Tensor:
+        def worst(x: Tensor) -> Tensor:
             action = policy(agent, x)
             value = self.q(torch.cat([center.flatten(1), action], 1)).squeeze(-1)
             return self.mad_ratio * (action - clean).square().mean(-1) - (1 - self.mad_ratio) * value
 
-        return score
+        return worst
 
-    def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
+    def perturb(self, agent: Agent, ball: Ball, rng: torch.Generator) -> Tensor:
         """The last iterate from a uniform start within one step of the centre, (B, *obs)."""
-        return ascend_last(self.score(agent, ball.center), ball, self.steps, near(ball, self.steps).sample(rng))
+        return ascend_last(self.objective(agent, ball.center), ball, self.steps, near(ball, self.steps).sample(rng))
 
 
 @dataclass(frozen=True)
@@ -86,10 +88,11 @@ class RobustSarsa:
         checks.not_negative(self, "sarsa_radius", "sarsa_weight", "learning_rate")
         checks.share(self, "mad_ratio", "discount")
 
-    def fit(self, agent: Any, env: EnvSpec | VecEnv, seed: int) -> SarsaAttack:
+    def fit(self, agent: Agent, env: EnvSpec | VecEnv, seed: int) -> SarsaAttack:
         """Play, learn, return the attack. A VecEnv must be fresh, is used up, and stays open."""
+        agent = as_agent(agent)
         rng = torch.Generator().manual_seed(seed)
-        with opened(env, self.num_envs, seed) as made:
+        with fresh_env(env, self.num_envs, seed) as made:
             rollouts = Rollouts(agent, made, rng, stochastic=self.stochastic, discount=self.discount)
             q = fresh_mlp([made.observation_shape[0] + size_of(made.actions), 64, 64, 1], rng)
             self._learn(q, rollouts, rng)
@@ -112,7 +115,7 @@ class RobustSarsa:
                     optimizer.step()
                     step += 1
 
-    def loss(self, q: nn.Module, batch: Transitions, ramp: float) -> Tensor:
+    def loss(self, q: nn.Module, batch: Experience, ramp: float) -> Tensor:
         """The loss above, (), at `ramp` ∈ [0, 1] of the way to the full radius and to IBP."""
         pair = torch.cat([batch.x.flatten(1), batch.action], 1)
         with torch.no_grad():

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from radial.attacks.learning import Transitions
-from radial.attacks.learning_test import A, B, LinearWorld, random_agent
+from radial.attacks.fitting import Experience
+from radial.attacks.fitting_test import A, B, LinearWorld, random_agent
 from radial.attacks.sarsa import RobustSarsa, SarsaAttack
 from radial.core.ball import Ball
 from radial.core.data import BadInput
@@ -24,7 +24,7 @@ def a_sum(weights: list[float]) -> nn.Linear:
 def test_the_loss_by_hand() -> None:
     q = a_sum([1.0, 2.0])  # Q(s, a) = s + 2a
     column = torch.tensor([[1.0], [0.0]])
-    batch = Transitions(
+    batch = Experience(
         x=column, action=column, reward=torch.tensor([1.0, 0.0]),
         next_x=torch.tensor([[2.0], [0.5]]), next_action=torch.tensor([[1.0], [0.0]]),
         terminated=torch.tensor([False, True]),
@@ -42,8 +42,8 @@ def test_a_time_limit_is_not_the_end() -> None:
     rows = {"x": torch.zeros(1, 1), "action": torch.zeros(1, 1), "reward": torch.zeros(1)}
     rows |= {"next_x": torch.ones(1, 1), "next_action": torch.zeros(1, 1)}
     sarsa = RobustSarsa(discount=0.5)
-    assert sarsa.loss(q, Transitions(**rows, terminated=torch.tensor([True])), 0.0) == 0
-    assert sarsa.loss(q, Transitions(**rows, terminated=torch.tensor([False])), 0.0) == 0.5 * 0.5**2
+    assert sarsa.loss(q, Experience(**rows, terminated=torch.tensor([True])), 0.0) == 0
+    assert sarsa.loss(q, Experience(**rows, terminated=torch.tensor([False])), 0.0) == 0.5 * 0.5**2
 
 
 def test_the_attack_leads_to_the_worst_action() -> None:
@@ -62,7 +62,7 @@ def test_the_mad_ratio_weighs_two_aims() -> None:
     change = (agent.scores(x) - agent.scores(center)).square().mean()
     value = agent.scores(x).sum()
     for ratio in (0.0, 0.25, 1.0):
-        found = SarsaAttack(q, 0.02, 0.1, ratio, steps=10).score(agent, center)(x)
+        found = SarsaAttack(q, 0.02, 0.1, ratio, steps=10).objective(agent, center)(x)
         assert found.item() == pytest.approx((ratio * change - (1 - ratio) * value).item(), rel=1e-5)
 
 

@@ -1,32 +1,43 @@
 """The transfer attack: learn to imitate the agent, then attack the copy ("snooping", Inkawhich et al. 2020).
 
-It never asks for the agent's gradients, so it still works where those mislead; that is what it is for.
+It never asks for the agent's gradients, so it still works where those mislead: a check against gradient masking.
 """
 
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from radial.agents.foreign import as_agent
+from radial.attacks.fitting import Rollouts, fresh_env, fresh_mlp, minibatches, size_of
 from radial.attacks.gradient import PGD, Memoryless
-from radial.attacks.learning import Rollouts, fresh_mlp, minibatches, opened, size_of
 from radial.core import checks
+from radial.core.agent import Agent, Card
 from radial.core.ball import Ball
 from radial.core.data import Continuous, Discrete, EnvSpec, VecEnv
 
 
-@dataclass(frozen=True, eq=False)
-class Copy:
-    """An imitation, as far as PGD needs an agent."""
+class Copy(Agent):
+    """An imitation of an agent that takes observations as that agent has prepared them."""
 
-    network: nn.Module
-    actions: Discrete | Continuous
+    log_std = None
+
+    def __init__(self, network: nn.Module, actions: Discrete | Continuous) -> None:
+        self.network, self.actions = network, actions
+        self.observation_shape, self.card = None, Card(env=None)
+
+    def prepare(self, obs: Tensor) -> Tensor:
+        """Nothing is left to do."""
+        return obs
 
     def scores(self, x: Tensor) -> Tensor:
         """Logits or means, (B, A)."""
         return self.network(x)
+
+    def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
+        """The imitated choice (B,) or mean (B, D); nothing is sampled."""
+        return self.scores(x).argmax(-1) if isinstance(self.actions, Discrete) else self.scores(x)
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,14 +48,14 @@ class TransferAttack(Memoryless):
     pgd: PGD
     agreement: float  # share of choices the copy gets right; for means, share of their variance explained
 
-    def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
+    def perturb(self, agent: Agent, ball: Ball, rng: torch.Generator) -> Tensor:
         """The worst point for the copy, (B, *obs)."""
         return self.pgd.perturb(self.copy, ball, rng)
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """Fits a tanh MLP to what the agent does: cross-entropy of its choices, or squared error of its means."""
+    """Fits a tanh MLP to the agent's actions: cross-entropy of its choices, or squared error of its means."""
 
     samples: int = 8192
     epochs: int = 40
@@ -58,10 +69,11 @@ class Transfer:
         checks.whole(self, "samples", least=100)
         checks.not_negative(self, "learning_rate")
 
-    def fit(self, agent: Any, env: EnvSpec | VecEnv, seed: int) -> TransferAttack:
+    def fit(self, agent: Agent, env: EnvSpec | VecEnv, seed: int) -> TransferAttack:
         """Play, learn, return the attack. A VecEnv must be fresh, is used up, and stays open."""
+        agent = as_agent(agent)
         rng = torch.Generator().manual_seed(seed)
-        with opened(env, self.num_envs, seed) as made:
+        with fresh_env(env, self.num_envs, seed) as made:
             x = Rollouts(agent, made, rng, stochastic=False, discount=1.0).collect(self.samples).x
             network = fresh_mlp([x.shape[1], self.hidden, self.hidden, size_of(made.actions)], rng)
         x = x + 0.1 * x.std(0) * torch.randn(x.shape, generator=rng)  # around the path, where the attack will look

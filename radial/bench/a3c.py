@@ -14,7 +14,7 @@ from torch import Tensor
 from radial.core.data import Step
 from radial.core.schedules import Constant
 from radial.envs.make import make_env
-from radial.envs.wrapper import Wrapped
+from radial.envs.wrapper import EnvWrapper
 from radial.objectives.base import Objective
 from radial.objectives.policy_gradient import Plain, RadialOverlap
 from radial.training.a3c import A3CConfig, make_player, player_in_worker, set_up
@@ -89,7 +89,7 @@ class _Clock:
         self.seconds += time.perf_counter() - self._began
 
 
-class _TimedEnv(Wrapped):
+class _TimedEnv(EnvWrapper):
     """Environments whose steps are timed."""
 
     clock: _Clock

@@ -9,7 +9,7 @@ import torch
 
 from radial import cli
 from radial.agents import saved as checkpoints
-from radial.agents.impala_agent import ImpalaAgent
+from radial.agents.actor_critic import ImpalaAgent
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.saved import save
 from radial.core.data import EnvSpec
@@ -126,8 +126,8 @@ def test_pixels_are_doubted_in_one_line(
         agent.valid_range = (-9.0, 9.0)  # type: ignore[assignment]
         return agent
 
-    load = checkpoints.load
-    monkeypatch.setattr(checkpoints, "load", with_range)
+    load = checkpoints.load_agent
+    monkeypatch.setattr(checkpoints, "load_agent", with_range)
     more = ["--metric", "gwc", "--horizon", "2"] if command == "certify" else ["--attack", "random"]
     cli.main([command, "cartpole-agent", "--env", "CartPole-v1", "--radius", "19", "--episodes", "1", "--json", *more])
     captured = capsys.readouterr()

@@ -7,7 +7,7 @@ import pytest
 
 from radial import cli
 from radial.agents.policies import CategoricalAgent
-from radial.agents.saved import load, save
+from radial.agents.saved import load_agent, save
 from radial.core.data import EnvSpec
 from radial.training.ppo import PPOConfig
 from radial.workflows.train import train
@@ -35,7 +35,7 @@ def test_a_table_then_the_same_as_json(tmp_path: Path, capsys: pytest.CaptureFix
     for words in ("before", "after", "undisturbed return", "under pgd", "certified actions", "RadialOverlap, κ 0.7"):
         assert words in printed.out
     assert f"the agent is in {tmp_path / 'robust'}" in printed.err
-    assert load(tmp_path / "robust").card.steps == 1280
+    assert load_agent(tmp_path / "robust").card.steps == 1280
     assert run(*given) == 2
     assert "already holds a run; use --resume" in capsys.readouterr().err
     assert run(*given, "--resume", "--json") == 0

@@ -119,7 +119,7 @@ def _prepared(
     from dataclasses import replace
 
     from radial.agents.convert import own
-    from radial.agents.saved import load
+    from radial.agents.saved import load_agent
     from radial.agents.zoo import resolve
     from radial.recipes.recipe import recipe, with_settings, with_steps
     from radial.workflows.train import check
@@ -130,7 +130,7 @@ def _prepared(
     if num_envs is not None:
         config = replace(config, num_envs=num_envs)
     config = with_settings(config, settings)
-    check(config, seed, device, None if init is None else own(load(resolve(init)), "init"))
+    check(config, seed, device, None if init is None else own(load_agent(resolve(init)), "init"))
     return config
 
 

@@ -1,6 +1,7 @@
-"""Who acts and who attacks: the complete `Agent`, its card, and the `Attack` protocol.
+"""The complete `Agent`, its card, and the `Attack` protocol.
 
-Everything any room asks an agent for is here, typed; networks, and how they are trained, saved and imported, are not.
+Everything any part of radial asks an agent for is here, typed; networks, and how they are trained, saved and imported,
+are not.
 """
 
 import math
@@ -37,7 +38,7 @@ def described(card: Card) -> str:
 class Agent(ABC):
     """A policy with its network and its door for units: everything behind `prepare`, ε included, is in network units.
 
-    network            what acts; its outputs need not be the scores alone
+    network            the network with all its outputs; `choice` is the part that decides
     actions            the action space
     observation_shape  of one observation; None: not known
     valid_range        the values an observation can take at all, in network units; None: any
@@ -56,7 +57,7 @@ class Agent(ABC):
 
     @abstractmethod
     def prepare(self, obs: Tensor) -> Tensor:
-        """Observations of the env (B, *obs) → what the network takes, float32: the one door for units."""
+        """Observations of the env (B, *obs) → the network's input, float32: the one door for units."""
 
     @abstractmethod
     def scores(self, x: Tensor) -> Tensor:
@@ -70,7 +71,7 @@ class Agent(ABC):
     def choice(self) -> nn.Module:
         """The network that decides, (B, *obs) → (B, A): its largest output is the action, or it is the mean action.
 
-        It orders the actions as `scores` does and is what is bounded, attacked and certified.
+        It orders the actions as `scores` does and is the network to bound, attack and certify.
         """
         return self.network
 
@@ -98,7 +99,7 @@ class Agent(ABC):
         return self.card.source or type(self).__name__
 
     def ball(self, x: Tensor, radius: float, p: float = math.inf) -> Ball:
-        """The threat model at x (B, *obs): every observation that may be shown instead, cut to the valid range."""
+        """The threat model at x (B, *obs): every observation that may be shown instead, clipped to the valid range."""
         low, high = self.valid_range or (None, None)
         return Ball(x, radius, p, low, high)
 
@@ -106,7 +107,7 @@ class Agent(ABC):
 class Attack(Protocol):
     """Moves prepared observations inside a ball. The caller projects the answer onto the ball again."""
 
-    def perturb(self, agent: Any, ball: Ball, rng: torch.Generator) -> Tensor:
+    def perturb(self, agent: Agent, ball: Ball, rng: torch.Generator) -> Tensor:
         """The observations shown to the agent, (B, *obs); rows are independent."""
 
     def reset(self, done: Tensor) -> None:

@@ -1,4 +1,4 @@
-"""The set of observations an adversary may show: an ℓp ball around each observation, cut to the valid range.
+"""The set of observations an adversary may show: an ℓp ball around each observation, clipped to the valid range.
 
 Everything about its geometry is here, once: projection, sampling, the enclosing box, and the exact minimum of a
 linear form, which is where the dual norm lives. No network and no unit other than the network's own.
@@ -15,7 +15,7 @@ from torch import Tensor
 from radial.core.data import DTYPES, BadInput, Bounds
 
 NORMS = (1.0, 2.0, math.inf)
-KINDS = ("uniform", "corner", "sparse")
+SAMPLE_KINDS = ("uniform", "corner", "sparse")
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,7 +144,7 @@ class Ball:
         )
 
     def project(self, x: Tensor) -> Tensor:
-        """The nearest point, distances measured in budgets, then cut to the range; (B, *obs) → (B, *obs)."""
+        """The nearest point, distances measured in budgets, then clipped to the range; (B, *obs) → (B, *obs)."""
         self._check_like_center(x)
         box = self.box()
         if self.p != math.inf:
@@ -172,21 +172,24 @@ class Ball:
     def sample(self, rng: torch.Generator, kind: str = "uniform") -> Tensor:
         """One random point per row, (B, *obs).
 
-        kind  "uniform": anywhere in the ball (before it is cut to the range, for p = 1 and 2);
+        kind  "uniform": anywhere in the ball (before it is clipped to the range, for p = 1 and 2);
               "corner": an extreme point, which is where linear functions are worst;
               "sparse": an extreme point in about a tenth of the features, the centre elsewhere (p = ∞).
         """
         if not isinstance(rng, torch.Generator):
             raise BadInput(f"rng must be a torch.Generator, got {type(rng).__name__}")
-        if kind not in KINDS:
-            raise BadInput(f"kind must be one of {', '.join(KINDS)}, got {kind!r}")
+        if kind not in SAMPLE_KINDS:
+            raise BadInput(f"kind must be one of {', '.join(SAMPLE_KINDS)}, got {kind!r}")
         if self.p == math.inf:
             box = self.box()
             noise = torch.rand(self.center.shape, generator=rng, dtype=self.center.dtype, device=self.center.device)
             if kind == "uniform":
                 return torch.minimum(box.lower + noise * (box.upper - box.lower), box.upper)
             corner = torch.where(noise < 0.5, box.lower, box.upper)
-            return corner if kind == "corner" else torch.where((noise * 7919) % 1 < 0.1, corner, self.center)
+            if kind == "corner":
+                return corner
+            moved = torch.rand(self.center.shape, generator=rng, dtype=self.center.dtype, device=self.center.device)
+            return torch.where(moved < 0.1, corner, self.center)
         shift = (self._sample_l2 if self.p == 2 else self._sample_l1)(rng, kind) * self.budget().double().flatten(1)
         return self.project((self.center.double() + shift.view(self.center.shape)).to(self.center.dtype))
 
@@ -223,7 +226,7 @@ class Ball:
         """The exact minimum over the ball of each linear form rows·x + constant.
 
         rows  (B, K, *obs), or (1, K, *obs) when the forms are the same for every centre; (B, *obs): one form each
-        constant  broadcastable to what is returned        returns  (B, K); (B,) for one form each
+        constant  broadcastable to the result             returns  (B, K); (B,) for one form each
 
         Without a range: rows·center − ‖rows ∘ radius‖q with 1/p + 1/q = 1. With one, the box itself for p = ∞ and
         the dual problem of `_reach` for p = 1 and 2.

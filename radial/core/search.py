@@ -1,6 +1,6 @@
 """Search inside a ball for the point that maximises a per-row function: the engine behind every gradient attack.
 
-What to maximise is the caller's business; staying inside the ball is ours.
+The caller says what to maximise; every iterate is projected onto the ball.
 """
 
 import math
@@ -12,18 +12,19 @@ from torch import Tensor
 from radial.core.ball import Ball
 from radial.core.data import BadInput
 
-Score = Callable[[Tensor], Tensor]  # (B, *obs) → (B,), differentiable; larger is worse for the agent
+# The attacker's objective, (B, *obs) → (B,), differentiable; larger is worse for the agent.
+AttackObjective = Callable[[Tensor], Tensor]
 
 
 def pgd(
-    score: Score, ball: Ball, *, steps: int, step_size: float, start: Tensor, keep_best: bool = True
+    objective: AttackObjective, ball: Ball, *, steps: int, step_size: float, start: Tensor, keep_best: bool = True
 ) -> tuple[Tensor, Tensor]:
     """Projected steepest ascent from `start`, each row on its own.
 
     steps, step_size  number of steps, and the length of one as a share of the radius
     start             (B, *obs), projected onto the ball first
     keep_best         return the best iterate of each row; False: the last one, as the paper's attack does
-    returns           the points (B, *obs) and their scores (B,)
+    returns           the points (B, *obs) and their objective (B,)
     """
     if steps < 0:
         raise BadInput(f"steps must be ≥ 0, got {steps}")
@@ -34,8 +35,8 @@ def pgd(
     for step in range(steps + 1):
         with torch.enable_grad():
             x = x.detach().requires_grad_(True)
-            value = score(x)
-            # The last iterate is only scored.
+            value = objective(x)
+            # The last iterate is only evaluated: no step follows.
             gradient = torch.autograd.grad(value.sum(), x)[0] if step < steps else None
         better = (value.detach() > best) if keep_best else torch.ones_like(best, dtype=torch.bool)
         best = torch.where(better, value.detach(), best)
@@ -59,15 +60,15 @@ def steepest(gradient: Tensor, ball: Ball) -> Tensor:
 
 
 def with_restarts(
-    score: Score, ball: Ball, rng: torch.Generator, *, restarts: int, steps: int, step_size: float
+    objective: AttackObjective, ball: Ball, rng: torch.Generator, *, restarts: int, steps: int, step_size: float
 ) -> tuple[Tensor, Tensor]:
     """The best of `restarts` runs of `pgd`: from the centre, then from corners and uniform points in turn."""
     if restarts < 1:
         raise BadInput(f"restarts must be ≥ 1, got {restarts}")
-    best_x, best = pgd(score, ball, steps=steps, step_size=step_size, start=ball.center)
+    best_x, best = pgd(objective, ball, steps=steps, step_size=step_size, start=ball.center)
     for restart in range(1, restarts):
         start = ball.sample(rng, "corner" if restart % 2 else "uniform")
-        x, value = pgd(score, ball, steps=steps, step_size=step_size, start=start)
+        x, value = pgd(objective, ball, steps=steps, step_size=step_size, start=start)
         better = value > best
         best, best_x = torch.where(better, value, best), torch.where(_per_row(better, x), x, best_x)
     return best_x, best

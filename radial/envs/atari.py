@@ -1,4 +1,4 @@
-"""Atari games as the papers preprocess them: what a reset presses, what a lost life means, when an episode is cut.
+"""Atari games as the papers preprocess them: FIRE at a reset, lost lives, time limits.
 
 Frames and presets are in `atari_frames`, emulators in `atari_pools`; envs that can be cloned are in `cloning`.
 """
@@ -158,7 +158,7 @@ def make_atari(spec: EnvSpec, seeds: Sequence[int], threads: int | None, timeout
 
 
 def ale_engine(spec: EnvSpec) -> dict[str, str]:
-    """What plays where ale-py does."""
+    """Backend, version and simulator of ale-py."""
     return {"backend": "ale", "version": version("ale-py"), "simulator": _simulator(f"ALE {version('ale-py')}", spec)}
 
 
@@ -168,7 +168,7 @@ def _simulator(emulator: str, spec: EnvSpec) -> str:
 
 
 def picture_of(spec: EnvSpec) -> tuple[Picture, tuple[str, ...]]:
-    """What to ask of the emulators of a game, and the names of its minimal actions."""
+    """The settings of a game's emulators, and the names of its minimal actions."""
     preset = PRESETS[str(spec.options.get("preset", "radial-dqn"))]
     height, buttons = _facts(GAMES[spec.id])
     rows = preset.rows(spec.id)

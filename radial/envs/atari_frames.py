@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-Frames = NDArray[np.uint8]
+RawFrames = NDArray[np.uint8]
 Observation = NDArray[Any]
 
-WIDTH = 160
+SCREEN_WIDTH = 160
 SKIP = 4  # emulator frames per action
 
 # Every game of ale-py 0.12, by its ROM's name.
@@ -38,7 +38,7 @@ _GREY = np.array([9798, 19235, 3735], dtype=np.float32) / 2**15
 
 @dataclass(frozen=True)
 class Preset:
-    """How raw frames become observations, and what a reset is.
+    """How raw frames become observations, and how a reset is done.
 
     size        of the square observation
     pooled      the raw frames whose maximum, per colour, is shown: the last two or the last three of four
@@ -57,11 +57,11 @@ class Preset:
     dtype: type = np.uint8
     rows: Callable[[str], slice | None] = lambda game: None
     kept: Mapping[str, int] = field(default_factory=dict)
-    halve: Callable[[Frames], Observation] | None = None
+    halve: Callable[[RawFrames], Observation] | None = None
     revive: bool = False
 
 
-def halve_grey(frames: Frames) -> Frames:
+def halve_grey(frames: RawFrames) -> RawFrames:
     """Grey, 4 black columns on each side, halved: (N, 168, 160, 3) → (N, 84, 84) uint8.
 
     The grey and the halving are OpenCV's, bit by bit: INTER_AREA of 2×2 pixels is (sum + 2) div 4, rounding ½ up.
@@ -74,7 +74,7 @@ def halve_grey(frames: Frames) -> Frames:
     return half
 
 
-def halve_mean(frames: Frames) -> NDArray[np.float32]:
+def halve_mean(frames: RawFrames) -> NDArray[np.float32]:
     """The mean of 2×2 pixels and three colours: (N, 160, 160, 3) → (N, 80, 80) float32 in [0, 255], not rounded.
 
     Source: RADIAL-A3C's environment; a bilinear resize to half the size is this mean.

@@ -1,6 +1,6 @@
-"""Who emulates: ale-py's native threads, EnvPool's, or one emulator that can be cloned, all behind `Emulators`.
+"""Emulators: ale-py's native threads, EnvPool's, or one emulator that can be cloned, all behind `Emulators`.
 
-What an episode is, and what is seen of a frame, is not known here.
+Episodes are in `atari`, and how frames become observations in `atari_frames`.
 """
 
 import importlib
@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from radial.core.data import BadInput, EnvSpec
-from radial.envs.atari_frames import SKIP, WIDTH, Frames
+from radial.envs.atari_frames import SCREEN_WIDTH, SKIP, RawFrames
 from radial.envs.envpool_vec import cores
 
 Rows = NDArray[np.intp]
@@ -21,12 +21,12 @@ NEVER = 2**30  # frames until a native time limit: ours counts, because theirs s
 
 @dataclass(frozen=True, eq=False)
 class Raw:
-    """What K emulators gave.
+    """The outputs of K emulators.
 
     frames  (K, *frame) uint8     reward  (K,) float32     over  (K,) bool  the game is over     lives  (K,) int64
     """
 
-    frames: Frames
+    frames: RawFrames
     reward: NDArray[np.float32]
     over: NDArray[np.bool_]
     lives: NDArray[np.int64]
@@ -38,7 +38,7 @@ class Raw:
         return Raw(frames, np.zeros(k, np.float32), np.zeros(k, np.bool_), np.zeros(k, np.int64))
 
     def put(self, where: NDArray[np.bool_], other: "Raw") -> None:
-        """Replace the rows `where` (K,) by those of `other`, except the reward: what a reset earns is lost."""
+        """Replace the rows `where` (K,) by those of `other`, except the reward: a reset earns none."""
         self.frames[where], self.over[where], self.lives[where] = other.frames, other.over, other.lives
 
 
@@ -57,7 +57,7 @@ class Emulators(Protocol):
 
 @dataclass(frozen=True)
 class Picture:
-    """What is asked of a native pool.
+    """The settings of a native pool.
 
     height  of the raw frames         rows  that are kept of them; None: resized to 84×84, grey
     skip    frames per step           pool  show the maximum of the last two frames, per colour
@@ -73,15 +73,15 @@ class Picture:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of what is kept of one frame."""
+        """Of one frame after the crop."""
         if self.rows is None:
             return (self.stack, 84, 84)
-        return (self.rows.stop - self.rows.start, WIDTH, 3)
+        return (self.rows.stop - self.rows.start, SCREEN_WIDTH, 3)
 
     @property
     def options(self) -> dict[str, Any]:
-        """What ale-py and EnvPool call by one name."""
-        height, width = (84, 84) if self.rows is None else (self.height, WIDTH)
+        """The options that ale-py and EnvPool call by one name."""
+        height, width = (84, 84) if self.rows is None else (self.height, SCREEN_WIDTH)
         return {"img_height": height, "img_width": width, "stack_num": self.stack, "use_fire_reset": self.fire}
 
 
@@ -145,7 +145,7 @@ class AlePools:
         """Let the threads end."""
         self._pools = []
 
-    def _cut(self, obs: Frames) -> Frames:
+    def _cut(self, obs: RawFrames) -> RawFrames:
         return obs[0] if self._picture.rows is None else obs[0, 0, self._picture.rows]
 
 
@@ -196,7 +196,7 @@ class EnvPools:
         """Let the threads end."""
         self._pool.close()
 
-    def _cut(self, obs: Frames) -> Frames:
+    def _cut(self, obs: RawFrames) -> RawFrames:
         return obs if self._picture.rows is None else obs.transpose(0, 2, 3, 1)[:, self._picture.rows]
 
 
@@ -219,7 +219,7 @@ class Single:
     """One emulator without a pool, which can be saved: row 0 and nothing else.
 
     Its games begin as those of a pool with this seed, and its frames are those of the pools, also where a game is over:
-    there the pools show what they have, not the end.
+    there the pools show the last frame they have, not the end.
     """
 
     def __init__(self, rom: str, seed: int, picture: Picture) -> None:
@@ -257,16 +257,16 @@ class Single:
     def close(self) -> None:
         """Nothing to free."""
 
-    def save(self) -> tuple[Any, Frames, int, NoOps]:
+    def save(self) -> tuple[Any, RawFrames, int, NoOps]:
         """The emulator with its random numbers, the last frame, how many games were begun, and how the next will."""
         return self._ale.cloneState(include_rng=True), self._shown, self._resets, self._noops
 
-    def restore(self, state: tuple[Any, Frames, int, NoOps]) -> None:
+    def restore(self, state: tuple[Any, RawFrames, int, NoOps]) -> None:
         """Back to a saved state, which stays as it is."""
         emulated, self._shown, self._resets, self._noops = state
         self._ale.restoreState(emulated)
 
-    def _screen(self) -> Frames:
+    def _screen(self) -> RawFrames:
         return self._ale.getScreenRGB()[self._picture.rows]
 
     def _raw(self, reward: float) -> Raw:
@@ -315,7 +315,7 @@ class LastThree:
                 break
         return Raw(self._last[:, rows].max(axis=0), total.reward, total.over, total.lives)
 
-    def _put(self, rows: Rows, frames: Frames) -> None:
+    def _put(self, rows: Rows, frames: RawFrames) -> None:
         self._last[self._next[rows], rows] = frames
         self._next[rows] = (self._next[rows] + 1) % 3
 

@@ -1,6 +1,6 @@
-"""Environments that can be saved and restored exactly, for a search over what may happen: Atari and classic control.
+"""Environments that can be saved and restored exactly, for a search over trajectories: Atari and classic control.
 
-One env at a time, no autoreset; what is searched for is not known here.
+One env at a time, no autoreset; the search itself is in `evaluation`.
 """
 
 import hashlib
@@ -18,9 +18,8 @@ from radial.envs.atari import Games, ale_engine, picture_of
 from radial.envs.atari_frames import GAMES, PRESETS
 from radial.envs.atari_pools import LastThree, Single
 from radial.envs.contract import actions_of, observation_shape
-from radial.envs.gymnasium_vec import simulator_of
+from radial.envs.gymnasium_vec import quiet_about_age, simulator_of
 from radial.envs.make import suite_of
-from radial.envs.quiet import quiet_about_age
 
 _ROW = np.arange(1)
 
@@ -42,7 +41,7 @@ class Cloneable(Protocol):
         """The first observation (*obs) of a new episode."""
 
     def step(self, action: int) -> tuple[Tensor, float, bool, bool]:
-        """Observation (*obs), the env's own reward (what `Step.score` reports), terminated, truncated."""
+        """Observation (*obs), the env's own reward (`Step.score`), terminated, truncated."""
 
     def save(self) -> Any:
         """Everything the future depends on. Opaque; a saved state stays as it is."""
@@ -51,7 +50,7 @@ class Cloneable(Protocol):
         """Back to a saved state of this env, or of another one of the same spec."""
 
     def fingerprint(self) -> bytes:
-        """16 bytes, equal for two states if and only if all they can lead to, and what is seen of them, is equal.
+        """16 bytes, equal for two states if and only if their observations and all their futures are equal.
 
         Up to a collision of the hash, and up to differences of an emulator that never show.
         """

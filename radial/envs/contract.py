@@ -1,4 +1,4 @@
-"""What may go into an environment and what may come out of it: spaces, actions, observations, rewards.
+"""The contract of an environment: its spaces, the actions it takes, the observations and rewards it may give.
 
 Nothing here steps anything.
 """
@@ -44,7 +44,7 @@ def native_action(action: Tensor, actions: Discrete | Continuous, num_envs: int,
 
     action   (N,) integers in 0 … n − 1, or (N, D) finite floats. Not clipped to the box: the simulator clamps the
              control, the control cost sees the raw action
-    dtype    what the simulator takes
+    dtype    of the simulator's actions
     """
     if not isinstance(action, Tensor):
         raise BadInput(f"action must be a tensor, got {type(action).__name__}")

@@ -1,6 +1,6 @@
-"""An environment to prove with: every observation, reward and end is known in advance.
+"""A test environment: every observation, reward and end is known in advance.
 
-Whoever stores steps can compare what is stored with a list written by hand. It teaches no agent anything.
+Code that stores steps can be compared with a list written by hand. There is nothing to learn in it.
 """
 
 from functools import partial

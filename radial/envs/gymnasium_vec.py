@@ -5,10 +5,13 @@ Every backend so far is a Gymnasium vector env and goes through this adapter. Wh
 """
 
 import functools
+import importlib
+import importlib.util
 import os
+import warnings
 import weakref
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -28,7 +31,6 @@ from radial.envs.contract import (
     native_action,
     observation_shape,
 )
-from radial.envs.quiet import quiet_about_age
 from radial.envs.watchdog import Watchdog
 
 
@@ -40,7 +42,7 @@ class GymnasiumVec:
     seeds    one for each env, given at `reset`; None: the native env was seeded when it was made
     engine   backend, version, simulator
     timeout  seconds one native call may take; None: any time
-    clip_reward  learn from the reward clipped to ±1; the score stays what it is
+    clip_reward  learn from the reward clipped to ±1; the score stays unclipped
     steps    transitions so far over all envs; reset rows do not count
     """
 
@@ -183,3 +185,28 @@ def simulator_of(env: gymnasium.Env[Any, Any]) -> str:
         return f"{package} {version(package)}"
     except PackageNotFoundError:
         return package
+
+
+@contextmanager
+def quiet_about_age(env_id: str) -> Iterator[None]:
+    """Silence warnings about old versions and old model attributes while the env `env_id` is made; pass on all others.
+
+    The paper's numbers belong to -v4. MuJoCo would also append the message to a file in the working directory.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is out of date", category=DeprecationWarning)
+        if "mujoco" not in str(gymnasium.spec(env_id).entry_point) or importlib.util.find_spec("mujoco") is None:
+            yield
+            return
+        mujoco = importlib.import_module("mujoco")
+        before = mujoco.get_mju_user_warning()
+        mujoco.set_mju_user_warning(_pass_on)
+        try:
+            yield
+        finally:
+            mujoco.set_mju_user_warning(before)
+
+
+def _pass_on(message: str) -> None:
+    if "deprecated" not in message:
+        warnings.warn(message, UserWarning, stacklevel=2)

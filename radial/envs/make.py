@@ -1,6 +1,6 @@
 """The front door: `SUITES`, `make_env`, `spec_for`, and how one seed becomes a seed for each env.
 
-How an env is stepped is the backends' business.
+The backends step them.
 """
 
 import difflib
@@ -21,7 +21,6 @@ from radial.envs.atari import make_atari
 from radial.envs.atari_frames import GAMES, PRESETS
 from radial.envs.envpool_vec import make_envpool
 from radial.envs.gymnasium_vec import make_gymnasium
-from radial.envs.renamed import successor
 
 Option = bool | int | float | str
 Options = Mapping[str, Option]
@@ -31,10 +30,35 @@ NO_FRAMESKIP = "NoFrameskip-v4"
 ATARI_BACKENDS = ("ale", "envpool")
 CLASSIC = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1")
 
+# Ids that old agents were trained on and Gymnasium no longer steps → the task with the same observations, actions and
+# rewards that took their place. Physics engines differ, and the warning says so.
+_OLD_MUJOCO = (
+    "Hopper",
+    "Walker2d",
+    "HalfCheetah",
+    "Swimmer",
+    "InvertedPendulum",
+    "InvertedDoublePendulum",
+    "Reacher",
+)
+_RENAMED = {
+    **{f"{task}-v{old}": f"{task}-v4" for task in _OLD_MUJOCO for old in (1, 2, 3)},
+    "Humanoid-v2": "Humanoid-v4",
+    "Humanoid-v3": "Humanoid-v4",
+    "Pendulum-v0": "Pendulum-v1",
+    "LunarLander-v2": "LunarLander-v3",
+    "LunarLanderContinuous-v2": "LunarLanderContinuous-v3",
+    "BipedalWalker-v2": "BipedalWalker-v3",
+    "BipedalWalkerHardcore-v2": "BipedalWalkerHardcore-v3",
+    "CarRacing-v0": "CarRacing-v3",
+    "CarRacing-v1": "CarRacing-v3",
+    "CarRacing-v2": "CarRacing-v3",
+}
+
 
 @dataclass(frozen=True)
 class Request:
-    """What a suite is asked to build; checked already, except what only the env itself can know."""
+    """An order to a suite, checked as far as possible without making the env."""
 
     spec: EnvSpec
     seeds: Sequence[int]  # one for each env
@@ -47,7 +71,7 @@ class Suite:
     """A family of environments.
 
     ids      the ids it knows
-    options  name → what the value must be, for the message, and whether it is; None: the env's constructor decides
+    options  name → the allowed values in words, and a test of one; None: the env's constructor decides
     build    makes the vector env
     check    refuses options that do not go together, or not with the id
     """
@@ -82,12 +106,13 @@ def spec_for(id: str) -> EnvSpec:
     """The spec of a bare env id: of the first suite that knows it.
 
     Gym's PongNoFrameskip-v4 is Pong; a split of ProcGen's levels may follow the game, as in fruitbot-test. An id that
-    Gymnasium has given up becomes the one that took its place, with a warning.
+    Gymnasium has retired becomes the one that took its place, with a warning.
     """
     now = successor(id)
     if now is not None:
-        warnings.warn(now.note, UserWarning, stacklevel=2)
-        id = now.id
+        note = f"{id} is gone: {now} takes its place, the same task on a newer engine; scores may differ"
+        warnings.warn(note, UserWarning, stacklevel=2)
+        id = now
     if id.endswith(NO_FRAMESKIP) and id.removesuffix(NO_FRAMESKIP) in GAMES:
         return EnvSpec("atari", id.removesuffix(NO_FRAMESKIP))
     game, _, split = id.partition("-")
@@ -98,6 +123,11 @@ def spec_for(id: str) -> EnvSpec:
             return EnvSpec(name, id)
     known = [known for suite in SUITES.values() for known in suite.ids()]
     raise BadInput(f"unknown environment {id!r}{_nearest(id, known)}")
+
+
+def successor(env_id: str) -> str | None:
+    """The id that took the place of one that is gone; None for every other id."""
+    return _RENAMED.get(env_id)
 
 
 def spec_named(path: Path) -> EnvSpec | None:
@@ -116,7 +146,7 @@ def spec_named(path: Path) -> EnvSpec | None:
 
 
 def example_for(observation_shape: tuple[int, ...] | None) -> str:
-    """An id that somebody with such an agent may want, for messages."""
+    """An id that fits such an agent, for messages."""
     if observation_shape is None or len(observation_shape) < 3:
         return "CartPole-v1"
     return "fruitbot" if tuple(observation_shape) == procgen.FRAME else "Pong"
@@ -178,7 +208,7 @@ _PROCGEN: dict[str, tuple[str, Callable[[Option], bool]]] = {
 
 
 def _registered() -> list[str]:
-    """Gymnasium's ids; its Atari games, there as soon as something imports ale_py, are the suite `atari`'s business."""
+    """Gymnasium's ids; its Atari games, there as soon as something imports ale_py, belong to the suite `atari`."""
     return [id for id in gymnasium.registry if not id.startswith("ALE/")]
 
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, Step, VecEnv
 from radial.envs import make
-from radial.envs.make import SUITES, env_seeds, example_for, make_env, spec_for, spec_named
+from radial.envs.make import SUITES, env_seeds, example_for, make_env, spec_for, spec_named, successor
 
 N = 3
 
@@ -289,3 +289,9 @@ def test_where_an_agent_acts_may_be_in_the_name_of_its_file() -> None:
 def test_an_example_suits_the_agent(shape: tuple[int, ...] | None, id: str) -> None:
     assert example_for(shape) == id
     assert spec_for(id).id == id
+
+
+def test_an_id_that_is_gone() -> None:
+    with pytest.warns(UserWarning, match="Hopper-v3 is gone: Hopper-v4 takes its place"):
+        assert spec_for("Hopper-v3") == EnvSpec("mujoco", "Hopper-v4")
+    assert successor("CartPole-v1") is None

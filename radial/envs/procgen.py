@@ -40,7 +40,7 @@ FRAME = (3, 64, 64)
 ALL = 2**31 - 1  # levels there are: 0 … ALL − 1
 PIP = "pip install 'radial-rl[procgen]'"
 QT = ("libQt5Core.so.5", "libQt5Gui.so.5")  # in this order: the second needs the first
-SYSTEM = {  # what Qt needs and no package of pip has → the package of Debian and Ubuntu that has it
+SYSTEM = {  # libraries that Qt needs and pip does not have → the package of Debian and Ubuntu that has it
     "libGL.so.1": "libgl1",
     "libglib-2.0.so.0": "libglib2.0-0",
     "libgthread-2.0.so.0": "libglib2.0-0",
@@ -116,7 +116,7 @@ def _import_envpool() -> Any:
 def _load_qt() -> None:
     """Load the Qt of the system if it has one, else that of the package PyQt5-Qt5; twice is fine.
 
-    What is loaded under a library's name is what EnvPool's own module finds, so no search path is needed.
+    EnvPool's module finds libraries already loaded under their name, so no search path is needed.
     """
     try:
         ctypes.CDLL(QT[1], mode=ctypes.RTLD_GLOBAL)

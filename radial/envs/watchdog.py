@@ -1,6 +1,6 @@
 """A watch over native calls: a step that never returns ends the process, with every stack on stderr.
 
-What is watched and for how long is the caller's business.
+The caller decides which calls are watched, and for how long.
 """
 
 import faulthandler

@@ -20,9 +20,9 @@ from radial.core.agent import Agent
 from radial.core.ball import Ball
 from radial.core.checks import check_whole
 from radial.core.data import BadInput, EnvSpec, Step, VecEnv, Verdict
-from radial.core.search import Score, pgd
+from radial.core.search import AttackObjective, pgd
 from radial.envs.make import make_env
-from radial.envs.wrapper import Wrapped
+from radial.envs.wrapper import EnvWrapper
 from radial.evaluation import statistics
 from radial.evaluation.play import Progress, View, check_spaces, name_of, play, spec_of, streams
 from radial.evaluation.possible import Adversary, Rule, adversary_of
@@ -196,7 +196,7 @@ class Search:
         return found
 
 
-def margin(agent: Agent, action: Tensor) -> Score:
+def margin(agent: Agent, action: Tensor) -> AttackObjective:
     """max_{y≠a} s_y(x) − s_a(x), (B, *obs) → (B,): positive where another action than a is chosen."""
     network = ranking(agent)
 
@@ -324,7 +324,7 @@ def opened(
             world.close()
 
 
-class FirstSteps(Wrapped):
+class FirstSteps(EnvWrapper):
     """A vector env whose first episodes are cut after `horizon` steps; what comes later is nobody's business."""
 
     def __init__(self, env: VecEnv, horizon: int, episodes: int) -> None:

@@ -20,8 +20,8 @@ from radial.core.agent import Agent, Attack
 from radial.core.ball import NORMS
 from radial.core.checks import check_whole
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
-from radial.envs.clipped import as_trained
 from radial.envs.make import make_env, spec_for
+from radial.envs.wrapper import as_trained
 from radial.evaluation import statistics
 from radial.evaluation.prover import Audit, ball_of, ranking, warn_of_pixels
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from radial.agents.saved import load
+from radial.agents.saved import load_agent
 from radial.attacks import ATTACKS
 from radial.core.data import EnvSpec
 from radial.evaluation.certificates import Search, acr, gwc
@@ -32,7 +32,7 @@ pytestmark = [
     [("none", 0.0, 3497.0, 52.0), ("mad", 0.075, 3042.0, 107.0)],  # the README beside the file
 )
 def test_radials_own_hopper(attack: str, radius: float, mean: float, sem: float) -> None:
-    found = evaluate(load(MODELS / "radial" / "hopper.model"), HOPPER, ATTACKS[attack](), radius, episodes=50)
+    found = evaluate(load_agent(MODELS / "radial" / "hopper.model"), HOPPER, ATTACKS[attack](), radius, episodes=50)
     assert abs(found.mean - mean) < 3 * math.hypot(sem, found.sem), str(found)
 
 
@@ -46,7 +46,7 @@ def test_radials_own_hopper(attack: str, radius: float, mean: float, sem: float)
     ],
 )
 def test_sa_ppos_median_hoppers(file: str, nominal: tuple[float, float], worst: float) -> None:
-    agent = load(MODELS / "sa_ppo" / f"{file}.model")
+    agent = load_agent(MODELS / "sa_ppo" / f"{file}.model")
     clean = evaluate(agent, HOPPER, episodes=50)
     assert nominal[0] < clean.mean < nominal[1], str(clean)
     under = evaluate(agent, HOPPER, ATTACKS["mad"](), 0.075, episodes=50)
@@ -54,7 +54,7 @@ def test_sa_ppos_median_hoppers(file: str, nominal: tuple[float, float], worst: 
 
 
 def test_the_plain_agent_falls_under_a_strong_attack() -> None:
-    agent = load(MODELS / "sa_ppo" / "ppo-hopper-median.model")
+    agent = load_agent(MODELS / "sa_ppo" / "ppo-hopper-median.model")
     clean = evaluate(agent, HOPPER, episodes=5)
     under = evaluate(agent, HOPPER, ATTACKS["mad"](), 0.15, episodes=5)
     assert clean.mean > 1400
@@ -76,7 +76,7 @@ TABLE = {  # mean and standard error at 0, 1, 3 and 5 of 255, levels 0 … 199, 
 @pytest.mark.parametrize("pixels", [0, 1, 3, 5])
 @pytest.mark.parametrize("file", TABLE)
 def test_radials_own_fruitbots(file: str, pixels: int) -> None:
-    agent, (mean, sem) = load(MODELS / "procgen" / f"{file}.pt"), TABLE[file][pixels]
+    agent, (mean, sem) = load_agent(MODELS / "procgen" / f"{file}.pt"), TABLE[file][pixels]
     attack = ATTACKS["pgd-procgen" if pixels else "none"]()
     episodes = 16 if pixels else 200  # an attacked one takes thirty times as long; `radial reproduce procgen` plays all
     found = evaluate(agent, FRUITBOT, attack, pixels / 255, episodes=episodes)
@@ -87,7 +87,7 @@ def test_radials_own_fruitbots(file: str, pixels: int) -> None:
 def test_radials_own_fruitbots_in_short() -> None:
     """Eight episodes: 30 and 28, with a spread of 7 each."""
     for file in TABLE:
-        found = evaluate(load(MODELS / "procgen" / f"{file}.pt"), FRUITBOT, episodes=8)
+        found = evaluate(load_agent(MODELS / "procgen" / f"{file}.pt"), FRUITBOT, episodes=8)
         assert abs(found.mean - TABLE[file][0][0]) < 4 * 7 / math.sqrt(8), str(found)
 
 
@@ -97,7 +97,7 @@ def test_what_is_proven_of_radials_own_fruitbots() -> None:
     quick = Search(restarts=1, steps=2)
     rates, worst = [], []
     for file in TABLE:
-        agent = load(MODELS / "procgen" / f"{file}.pt")
+        agent = load_agent(MODELS / "procgen" / f"{file}.pt")
         rates.append(acr(agent, FRUITBOT, 1 / 255, episodes=4, horizon=10, search=quick).mean)
         worst.append(gwc(agent, FRUITBOT, 1 / 255, episodes=4, horizon=5))
     assert rates[0] < 0.05

@@ -15,7 +15,7 @@ from radial.core.agent import Agent
 from radial.core.checks import check_whole
 from radial.core.data import BadInput, Discrete, EnvSpec, Step, VecEnv
 from radial.envs.make import make_env
-from radial.envs.wrapper import Wrapped
+from radial.envs.wrapper import EnvWrapper
 from radial.evaluation import statistics
 from radial.evaluation.play import Progress, View, check_spaces, name_of, play, spec_of, streams
 
@@ -130,7 +130,7 @@ def realised(reward: Tensor, discount: float) -> Tensor:
     return torch.tensor(found[::-1], dtype=torch.float64)
 
 
-class Recorded(Wrapped):
+class Recorded(EnvWrapper):
     """A vector env that remembers every reward it gave."""
 
     def __init__(self, env: VecEnv) -> None:

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from radial.agents.actor_critic import ImpalaAgent
 from radial.agents.foreign import wrap
-from radial.agents.impala_agent import ImpalaAgent
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.bounds.mix import Mix
 from radial.core.data import BadInput, Discrete

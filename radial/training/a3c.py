@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from radial.agents.actor_critic import ActorCritic
-from radial.agents.registry import check_fit
+from radial.agents.convert import check_init
 from radial.core import checks
 from radial.core.agent import Agent
 from radial.core.data import BadInput, Discrete, EnvSpec, VecEnv
@@ -272,7 +272,7 @@ def check_env(config: A3CConfig, env: VecEnv, init: Agent | None = None) -> tupl
     with torch.device("meta"):
         agent = ActorCritic(shape, actions.n, config.hidden)
     if init is not None:
-        check_fit(init, agent)
+        check_init(init, agent)
     return shape, actions
 
 

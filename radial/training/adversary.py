@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from radial.core.agent import Attack
+from radial.core.agent import Agent, Attack
 from radial.core.ball import Ball
 from radial.training.native import Compiled
 
@@ -61,6 +61,7 @@ class RolloutAttack:
     def __call__(self, x: Tensor, rng: torch.Generator) -> Tensor:
         """What the agent is shown instead of x (N, *obs)."""
         if self._climb is None:
+            assert isinstance(self.agent, Agent)  # all agents that PPO trains are both
             ball = Ball(x, self.radius)
             shown = ball.project(self.attack.perturb(self.agent, ball, rng))
         else:

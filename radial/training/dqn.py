@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from radial.agents.convert import check_init
 from radial.agents.q_agent import QAgent
-from radial.agents.registry import check_fit
 from radial.core import checks
 from radial.core.agent import Agent
 from radial.core.data import BadInput, Discrete, EnvSpec, VecEnv
@@ -277,7 +277,7 @@ def check_env(
     with torch.device("meta"):
         agent = QAgent(shape, actions.n, config.hidden)
     if init is not None:
-        check_fit(init, agent)
+        check_init(init, agent)
     check_memory(config.replay_capacity, shape, dtype, config.num_envs, config.prioritised)
     return shape, actions, dtype
 

@@ -12,17 +12,17 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from radial.agents.impala_agent import ImpalaAgent
+from radial.agents.actor_critic import ImpalaAgent
+from radial.agents.convert import check_init
 from radial.agents.networks import ACTIVATIONS
 from radial.agents.normalizer import RewardScale
 from radial.agents.policies import GaussianAgent
-from radial.agents.registry import check_fit
 from radial.core import checks
 from radial.core.agent import Agent, Attack
 from radial.core.data import BadInput, Continuous, EnvSpec, VecEnv
 from radial.core.schedules import Constant, Schedule, settle
-from radial.envs.clipped import as_trained
 from radial.envs.make import make_env
+from radial.envs.wrapper import as_trained
 from radial.losses.policy import gae
 from radial.objectives.base import Objective
 from radial.objectives.surrogate import OBJECTIVES, SA, Plain, RadialOverlap, RadialReleased
@@ -267,7 +267,7 @@ def check_env(config: PPOConfig, env: VecEnv, init: Agent | None = None) -> PPOA
     if isinstance(agent, ImpalaAgent) and config.attack is not None:
         raise BadInput(f"attack must be none on frames such as those of {config.env.id}, got {config.attack!r}")
     if init is not None:
-        check_fit(init, agent)
+        check_init(init, agent)
     return agent
 
 

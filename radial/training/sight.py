@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from radial.agents.impala_agent import ImpalaAgent
+from radial.agents.actor_critic import ImpalaAgent
 from radial.agents.normalizer import Moments, merge, normalize
 from radial.agents.policies import CategoricalAgent, GaussianAgent, agent_for
 from radial.core.agent import Agent

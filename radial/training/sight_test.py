@@ -15,7 +15,7 @@ import pytest
 import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from radial.agents.impala_agent import ImpalaAgent
+from radial.agents.actor_critic import ImpalaAgent
 from radial.agents.policies import CategoricalAgent
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, Loss
 from radial.core.schedules import Constant, Linear

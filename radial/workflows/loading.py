@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from radial.agents import saved as checkpoints
-from radial.agents.registry import Loaded
+from radial.agents.convert import Loaded
 from radial.agents.zoo import resolve
 from radial.core.data import BadInput, EnvSpec
 from radial.envs.make import spec_for, spec_named
@@ -27,7 +27,7 @@ def load(agent: str | Path, env: EnvSpec | str | None = None) -> Loaded:
     if not (env is None or isinstance(env, EnvSpec | str)):
         raise BadInput(f"env must be an id such as Hopper-v4 or an EnvSpec, got {env!r}")
     path = resolve(str(agent))
-    loaded = checkpoints.load(path, spec_for(env) if isinstance(env, str) else env)
+    loaded = checkpoints.load_agent(path, spec_for(env) if isinstance(env, str) else env)
     if loaded.card.env is None:
         loaded.card = replace(loaded.card, env=spec_named(path))
     return loaded

@@ -18,7 +18,7 @@ from radial.core.data import BadInput, Step
 from radial.core.text import spell_radius
 from radial.envs.cloning import make_cloneable
 from radial.envs.make import env_seeds, make_env
-from radial.envs.wrapper import Wrapped
+from radial.envs.wrapper import EnvWrapper
 from radial.evaluation import statistics
 from radial.evaluation.certificates import acr
 from radial.evaluation.q_bias import q_bias
@@ -179,7 +179,7 @@ def _point(radius: float, starts: Sequence[Mapping[str, Any]], rate: Score) -> d
     }  # fmt: skip
 
 
-class UntilReward(Wrapped):
+class UntilReward(EnvWrapper):
     """A vector env whose first episodes end with their first positive score; what comes later is nobody's business."""
 
     def step(self, action: Tensor) -> Step:

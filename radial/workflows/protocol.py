@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import save as encode
 
 from radial.agents.convert import own
-from radial.agents.saved import load
+from radial.agents.saved import load_agent
 from radial.attacks import ATTACKS
 from radial.core.agent import Attack
 from radial.core.data import BadInput, EnvSpec
@@ -125,7 +125,7 @@ class Subject:
 
     def __init__(self, name: str, folder: Path, options: Mapping[str, Any] | None = None) -> None:
         """An agent in the env of its card, or in that env with other options."""
-        self.name, self.folder, self.agent = name, folder, own(load(folder), "agent")
+        self.name, self.folder, self.agent = name, folder, own(load_agent(folder), "agent")
         if self.agent.card.env is None:
             raise BadInput(f"{name} does not say where it acts")
         self.card, self.env = self.agent.card, spec_of(self.agent.card.env)

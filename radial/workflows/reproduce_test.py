@@ -14,7 +14,7 @@ import torch
 
 from radial.agents.policies import GaussianAgent
 from radial.agents.q_agent import QAgent
-from radial.agents.saved import load, save
+from radial.agents.saved import load_agent, save
 from radial.attacks import ATTACKS
 from radial.core.agent import Card
 from radial.core.data import BadInput, EnvSpec
@@ -446,7 +446,7 @@ def test_q_agents_are_compared_under_pgd_and_with_the_episodes_of_their_paper() 
 
 def test_large_networks_are_scored_and_kept_in_half_precision() -> None:
     agent_of("pong-dqn", 0, "run/agent")
-    card = load("run").card
+    card = load_agent("run").card
     agent = QAgent((1, 84, 84), 3)
     agent.card = card
     save(agent, "run/agent")
@@ -491,7 +491,7 @@ def test_the_median_joins_the_zoo_with_all_scores_on_its_card() -> None:
         agent_of("hopper-ppo", int(run.name[3:]), run / "agent")
     added = add_to_zoo(runs, episodes=4)
     assert (added["run"], added["name"]) == ("run3", "hopper-ppo")
-    card = load("zoo/hopper-ppo").card
+    card = load_agent("zoo/hopper-ppo").card
     assert (card.seed, card.commit, card.recipe["name"]) == (3, "a" * 40, "hopper-ppo")
     assert card.results["nominal"] == {"mean": 4300.0, "sem": 5.0}
     assert card.results["MAD 0.075"]["mean"] == pytest.approx(3550)

@@ -10,12 +10,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from radial.agents.actor_critic import ActorCritic
-from radial.agents.convert import own
-from radial.agents.impala_agent import ImpalaAgent
+from radial.agents.actor_critic import ActorCritic, ImpalaAgent
+from radial.agents.convert import AnyAgent, Loaded, own
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.q_agent import QAgent
-from radial.agents.registry import AnyAgent, Loaded
 from radial.agents.saved import save
 from radial.attacks import ATTACKS
 from radial.core.agent import described

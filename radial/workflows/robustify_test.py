@@ -8,14 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from radial.agents.actor_critic import ActorCritic
+from radial.agents.actor_critic import ActorCritic, ImpalaAgent
+from radial.agents.convert import AGENTS, AnyAgent
 from radial.agents.foreign import wrap
-from radial.agents.impala_agent import ImpalaAgent
 from radial.agents.networks import mlp
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.q_agent import QAgent
-from radial.agents.registry import AGENTS, AnyAgent
-from radial.agents.saved import load
+from radial.agents.saved import load_agent
 from radial.bounds.methods import ibp
 from radial.core.agent import Card
 from radial.core.ball import Ball
@@ -169,7 +168,7 @@ def test_before_and_after_and_a_folder_to_go_on_from(
     assert found.before.nominal.seed == found.after.nominal.seed
     assert found.before.attacked.radius == 0.05
     assert 0 <= found.after.certified.mean <= 1
-    saved = load(tmp_path / "run")
+    saved = load_agent(tmp_path / "run")
     assert same(saved, found.agent)
     assert not same(start, found.agent)
     assert saved.card.results["robustified_from"].startswith("an agent on classic/CartPole-v1")
@@ -221,7 +220,7 @@ def test_an_agent_of_stable_baselines3_is_made_robust_and_saved_as_ours(kind: st
     theirs.card = replace(theirs.card, recipe={"config": encode(config)})  # quick settings
     found = robustify(theirs, 0.05, steps, episodes=1, out=tmp_path / kind, quiet=True)
     assert found.source.startswith(f"{kind}-CartPole-v1.zip sha256:")
-    again: Any = load(tmp_path / kind)
+    again: Any = load_agent(tmp_path / kind)
     obs = torch.randn(20, 4)
     assert torch.equal(again.scores(again.prepare(obs)), found.agent.scores(found.agent.prepare(obs)))
     assert not torch.allclose(again.scores(obs), theirs.scores(obs))  # it went on learning
@@ -235,7 +234,7 @@ def test_actions_are_cut_in_training_as_they_were_before(tmp_path: Path) -> None
     start = replace(SMALL, env=PENDULUM, hidden=(4,), total_steps=256)
     trained: Any = train(start, 0, init=agent, out=tmp_path / "run", quiet=True)
     assert trained.clips_actions
-    assert load(tmp_path / "run").clips_actions  # type: ignore[union-attr]
+    assert load_agent(tmp_path / "run").clips_actions  # type: ignore[union-attr]
 
 
 def test_on_frames_of_procgen_the_worst_perturbation_is_searched_for() -> None:

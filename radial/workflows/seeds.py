@@ -11,8 +11,8 @@ from typing import Any
 
 import torch
 
-from radial.agents.registry import AnyAgent
-from radial.agents.saved import CARD, load, save
+from radial.agents.convert import AnyAgent
+from radial.agents.saved import CARD, load_agent, save
 from radial.agents.zoo import zoo_folder
 from radial.core.agent import Card
 from radial.core.checks import check_whole
@@ -108,7 +108,7 @@ def finished(run: Path, name: str, seed: int) -> bool:
     """Whether a run of this recipe and seed is there and finished; a finished one of another config is refused."""
     if not (run / AGENT / CARD).is_file():
         return False
-    card, config = load(run).card, recipe(name).config
+    card, config = load_agent(run).card, recipe(name).config
     made_by, own = _made_by(card)
     try:  # a setting that is younger than the run had its default there
         same = plain(decode(type(config), own or {})) == plain(config)

@@ -13,9 +13,8 @@ from typing import Any
 
 import torch
 
-from radial.agents.convert import own
-from radial.agents.registry import AnyAgent, Loaded
-from radial.agents.saved import CARD, load, read_folder, save
+from radial.agents.convert import AnyAgent, Loaded, own
+from radial.agents.saved import CARD, load_agent, read_folder, save
 from radial.agents.zoo import resolve
 from radial.attacks import ATTACKS
 from radial.core.agent import Attack, Card
@@ -63,7 +62,7 @@ def train(
     seed = check_whole("seed", seed, 0)
     if resume and out is None:
         raise BadInput("resume needs out: the folder of the run that is to go on")
-    given = load(resolve(str(init))) if isinstance(init, str | Path) else init
+    given = load_agent(resolve(str(init))) if isinstance(init, str | Path) else init
     start = None if given is None else own(given, "init")
     _warn_of_pixels(config, check(config, seed, device, start))
     more: dict[str, Any] = {}

@@ -7,7 +7,7 @@ import pytest
 
 from radial.agents.actor_critic import ActorCritic
 from radial.agents.q_agent import QAgent
-from radial.agents.saved import load
+from radial.agents.saved import load_agent
 from radial.core.data import BadInput, EnvSpec
 from radial.core.schedules import Constant
 from radial.objectives import q_objectives as dqn
@@ -26,7 +26,7 @@ TINY = A3CConfig(
 def test_an_actor_critic_comes_with_a_card_and_starts_another_one(tmp_path: Path) -> None:
     agent = train(TINY, 3, out=tmp_path / "first", quiet=True, recipe="tiny")
     assert isinstance(agent, ActorCritic)
-    card = load(tmp_path / "first").card
+    card = load_agent(tmp_path / "first").card
     assert (card.env, card.seed, card.steps, card.recipe["name"]) == (TINY.env, 3, 200, "tiny")
     assert card.recipe["resume"] == "exact"
     second = train(TINY, 4, init=tmp_path / "first", quiet=True)

@@ -1,13 +1,12 @@
-"""Agents in other people's files, read as data only. Adding a format is adding a line to `IMPORTERS`."""
+"""Importers of third-party checkpoints, read as data only. Adding a format is adding a line to `IMPORTERS`."""
 
 from collections.abc import Callable
 from pathlib import Path
 
+from radial.agents.convert import Loaded
 from radial.agents.importers.cleanrl import read_cleanrl
-from radial.agents.importers.papers import read_model
-from radial.agents.importers.procgen_files import read_procgen
+from radial.agents.importers.papers import read_model, read_procgen
 from radial.agents.importers.sb3 import read_sb3
-from radial.agents.registry import Loaded
 
 IMPORTERS: dict[str, Callable[[Path], Loaded]] = {
     ".model": read_model,  # RADIAL-PPO and SA-PPO on MuJoCo

@@ -1,6 +1,6 @@
-"""Opens the zip files torch and others write, checked before anything is unpacked, and reads what is pickled inside.
+"""Opens the zip files torch and others write, checked before anything is unpacked, and reads the pickle inside.
 
-The pickle itself is read by the machine in `restricted.py`; nothing here knows what an agent is.
+The pickle itself is read by the machine in `restricted.py`; nothing here knows of agents.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ BROKEN = (ValueError, zipfile.BadZipFile, zlib.error, struct.error, EOFError, In
 
 @contextmanager
 def untrusted(path: Path) -> Iterator[None]:
-    """Whatever is wrong with a file, say it in one line."""
+    """Turn any fault of a file into one line."""
     try:
         yield
     except Refused as refusal:
@@ -40,10 +40,10 @@ def untrusted(path: Path) -> Iterator[None]:
 
 
 def read_archive(path: Path, objects: Collection[str] = (), file: IO[bytes] | None = None) -> object:
-    """The object in a torch archive, as plain data: dicts, lists, numbers, tensors, `Array` and `Inert`.
+    """The object in a torch archive, as plain data: dicts, lists, numbers, tensors, `InertArray` and `Inert`.
 
     objects  dotted names of the foreign classes that become `Inert`; any other refuses the file. A state dict has none
-    file     what is read in place of `path`: an archive inside another one
+    file     an open file to read in place of `path`: an archive inside another one
     """
     with untrusted(path), nullcontext(file) if file else path.open("rb") as opened:
         return _unpack(open_zip(opened), objects)
@@ -55,8 +55,8 @@ def read_pickle(path: Path, objects: Collection[str] = ()) -> object:
         return Machine(lambda _: refuse("it has no storages"), objects).run(file.read(PICKLE + 1))
 
 
-def fingerprint(path: Path) -> str:
-    """What a card says of the file an agent came from: its name and its hash."""
+def file_source(path: Path) -> str:
+    """The `source` of a card: the name and the hash of the file an agent came from."""
     with path.open("rb") as file:
         return f"{path.name} sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from radial.agents.foreign import Wrapped, wrap
-from radial.agents.importers.archive import read_archive
-from radial.agents.importers.parts import Parts, digest, network
+from radial.agents.foreign import WrappedAgent, wrap
+from radial.agents.importers.archive import file_source, read_archive
+from radial.agents.importers.parts import Parts, network
 from radial.agents.importers.sb3 import RECURRENT
 from radial.agents.preprocessing import Frames
 from radial.core.agent import Card
@@ -24,7 +24,7 @@ UNNORMALIZED = (
 )
 
 
-def read_cleanrl(path: Path) -> Wrapped:
+def read_cleanrl(path: Path) -> WrappedAgent:
     """The agent of a `.cleanrl_model`."""
     data = read_archive(path)
     if isinstance(data, tuple) and data:
@@ -34,12 +34,12 @@ def read_cleanrl(path: Path) -> Wrapped:
     else:
         agent, name = _from_dict(path, Parts(path, data))
     agent.card = Card(
-        env=None, recipe={"name": f"{name} of CleanRL"}, source=f"{path.name} sha256:{digest(path)}"
+        env=None, recipe={"name": f"{name} of CleanRL"}, source=file_source(path)
     )  # fmt: skip
     return agent
 
 
-def _from_dict(path: Path, parts: Parts) -> tuple[Wrapped, str]:
+def _from_dict(path: Path, parts: Parts) -> tuple[WrappedAgent, str]:
     if parts.starts("lstm"):
         raise BadInput(f"{path}: {RECURRENT}")
     if parts.has("atoms") or parts.has("supports"):
@@ -59,7 +59,7 @@ def _from_dict(path: Path, parts: Parts) -> tuple[Wrapped, str]:
     raise BadInput(f"{path}: no script of CleanRL that is known here names its tensors so; known are {KNOWN}")
 
 
-def _frames(parts: Parts) -> tuple[Wrapped, str]:
+def _frames(parts: Parts) -> tuple[WrappedAgent, str]:
     """One trunk for pictures; behind it action values, or an actor and a critic."""
     trunk, channels = parts.nature("network")
     trunk += [parts.linear("network.7"), nn.ReLU()]
@@ -72,7 +72,7 @@ def _frames(parts: Parts) -> tuple[Wrapped, str]:
     return agent, "DQN" if q else "PPO"
 
 
-def _ppo(parts: Parts, name: str) -> Wrapped:
+def _ppo(parts: Parts, name: str) -> WrappedAgent:
     """Two tanh networks, for logits or means and for the value."""
     actor, critic = parts.mlp(name, nn.Tanh)[:-1], parts.mlp("critic", nn.Tanh)[:-1]
     spread = parts.take("actor_logstd").flatten() if name == "actor_mean" else None
@@ -83,7 +83,7 @@ def _ppo(parts: Parts, name: str) -> Wrapped:
     )  # fmt: skip
 
 
-def _deterministic(path: Path, parts: Parts) -> Wrapped:
+def _deterministic(path: Path, parts: Parts) -> WrappedAgent:
     """A ReLU network whose tanh is stretched to the box of actions; its critics judge pairs and are left out."""
     layers: list[nn.Module] = []
     for name in ("fc1", "fc2"):

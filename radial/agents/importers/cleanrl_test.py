@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from radial.agents.networks import mlp
-from radial.agents.saved import load
+from radial.agents.saved import load_agent
 from radial.core.data import BadInput, Continuous, Discrete
 
 
@@ -40,7 +40,7 @@ def write(model: nn.Module, path: Path) -> Path:
 
 def test_dqn(tmp_path: Path) -> None:
     model = Named(network=net([4, 120, 84, 2], nn.ReLU))
-    agent, x = load(write(model, tmp_path / "dqn.cleanrl_model")), torch.randn(8, 4)
+    agent, x = load_agent(write(model, tmp_path / "dqn.cleanrl_model")), torch.randn(8, 4)
     torch.testing.assert_close(agent.scores(agent.prepare(x)), model.network(x), atol=1e-6, rtol=1e-6)
     assert (agent.actions, agent.observation_shape) == (Discrete(2), (4,))
     torch.testing.assert_close(agent.value(x), model.network(x).amax(1))  # type: ignore[misc]
@@ -48,14 +48,14 @@ def test_dqn(tmp_path: Path) -> None:
 
 def test_dqn_atari(tmp_path: Path) -> None:
     model = Named(network=trunk(nn.Linear(512, 6)))
-    agent, x = load(write(model, tmp_path / "a.cleanrl_model")), torch.randint(0, 256, (2, 4, 84, 84)).byte()
+    agent, x = load_agent(write(model, tmp_path / "a.cleanrl_model")), torch.randint(0, 256, (2, 4, 84, 84)).byte()
     torch.testing.assert_close(agent.scores(agent.prepare(x)), model.network(x / 255.0), atol=1e-6, rtol=1e-6)
     assert agent.valid_range == (0.0, 1.0)  # type: ignore[union-attr]
 
 
 def test_ppo_atari(tmp_path: Path) -> None:
     model = Named(network=trunk(), actor=nn.Linear(512, 6), critic=nn.Linear(512, 1))
-    agent, x = load(write(model, tmp_path / "a.cleanrl_model")), torch.randint(0, 256, (2, 4, 84, 84)).byte()
+    agent, x = load_agent(write(model, tmp_path / "a.cleanrl_model")), torch.randint(0, 256, (2, 4, 84, 84)).byte()
     hidden = model.network(x / 255.0)
     torch.testing.assert_close(agent.scores(agent.prepare(x)), model.actor(hidden), atol=1e-6, rtol=1e-6)
     torch.testing.assert_close(agent.value(agent.prepare(x)), model.critic(hidden).flatten(), atol=1e-6, rtol=1e-6)  # type: ignore[misc]
@@ -63,7 +63,7 @@ def test_ppo_atari(tmp_path: Path) -> None:
 
 def test_ppo(tmp_path: Path) -> None:
     model = Named(critic=net([4, 64, 64, 1], nn.Tanh), actor=net([4, 64, 64, 2], nn.Tanh))
-    agent, x = load(write(model, tmp_path / "a.cleanrl_model")), torch.randn(8, 4)
+    agent, x = load_agent(write(model, tmp_path / "a.cleanrl_model")), torch.randn(8, 4)
     torch.testing.assert_close(agent.scores(x), model.actor(x), atol=1e-6, rtol=1e-6)
     assert agent.card.recipe["name"] == "PPO of CleanRL"
 
@@ -73,7 +73,7 @@ def test_ppo_continuous_action_says_what_is_missing(tmp_path: Path) -> None:
         critic=net([3, 64, 64, 1], nn.Tanh), actor_mean=net([3, 64, 64, 2], nn.Tanh), actor_logstd=torch.zeros(1, 2)
     )
     with pytest.warns(UserWarning, match="CleanRL does not save the running normaliser"):
-        agent = load(write(model, tmp_path / "a.cleanrl_model"))
+        agent = load_agent(write(model, tmp_path / "a.cleanrl_model"))
     x = torch.randn(8, 3)
     torch.testing.assert_close(agent.scores(x), model.actor_mean(x), atol=1e-6, rtol=1e-6)
     assert (agent.actions, agent.clips_actions) == (Continuous(2), True)  # type: ignore[union-attr]
@@ -85,7 +85,7 @@ def test_ddpg_and_td3(tmp_path: Path) -> None:
         action_scale=torch.tensor([[2.0, 0.5]]), action_bias=torch.tensor([[0.0, 1.0]]),
     )  # fmt: skip
     torch.save((actor.state_dict(), nn.Linear(5, 1).state_dict()), tmp_path / "a.cleanrl_model")
-    agent, x = load(tmp_path / "a.cleanrl_model"), torch.randn(8, 3)
+    agent, x = load_agent(tmp_path / "a.cleanrl_model"), torch.randn(8, 3)
     hidden = actor.fc2(actor.fc1(x).relu()).relu()
     expected = actor.fc_mu(hidden).tanh() * actor.action_scale + actor.action_bias
     torch.testing.assert_close(agent.act(x), expected, atol=1e-6, rtol=1e-6)
@@ -105,4 +105,4 @@ def test_ddpg_and_td3(tmp_path: Path) -> None:
 )
 def test_what_is_not_read_is_one_line(model: nn.Module, says: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=says):
-        load(write(model, tmp_path / "a.cleanrl_model"))
+        load_agent(write(model, tmp_path / "a.cleanrl_model"))

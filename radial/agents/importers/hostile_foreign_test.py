@@ -40,7 +40,7 @@ from radial.agents.importers.hostile_test import (
     write,
     zipped,
 )
-from radial.agents.saved import load
+from radial.agents.saved import load_agent
 
 # ------------------------------------------------------------------------------------ honest files, 2 → 4 → 4 → actions
 
@@ -105,12 +105,12 @@ def statistics(**changes: bytes) -> bytes:
 
 def test_the_honest_files_load(tmp_path: Path) -> None:
     (tmp_path / "vecnormalize.pkl").write_bytes(statistics())
-    agent = load(write(tmp_path / "a.zip", sb3()))
+    agent = load_agent(write(tmp_path / "a.zip", sb3()))
     assert agent.observation_shape == (2,)
     assert agent.card.steps == 9
     assert agent.door.mean.tolist() == [1.0, 1.0]  # type: ignore[union-attr]
     hidden = layers("actor", tensor("w0", 4, 2), tensor("w1", 4, 4)) | layers("critic", tensor("w0", 4, 2))
-    assert load(write(tmp_path / "a.cleanrl_model", archive(b"\x80\x02" + dic(**hidden) + b"."))).actions.n == 4  # type: ignore[union-attr]
+    assert load_agent(write(tmp_path / "a.cleanrl_model", archive(b"\x80\x02" + dic(**hidden) + b"."))).actions.n == 4  # type: ignore[union-attr]
 
 
 # ------------------------------------------------------------------------------------------------------- the payloads
@@ -221,7 +221,7 @@ BUFFERS: dict[str, Callable[[], bytes]] = {
 
 def test_an_honest_buffer_loads(tmp_path: Path) -> None:
     (tmp_path / "vecnormalize.pkl").write_bytes(of_buffer(buffer(grown(16), dtype("f8"), tup(num(2)), text("C"))))
-    assert load(write(tmp_path / "a.zip", sb3())).door.mean.tolist() == [0.0, 0.0]  # type: ignore[union-attr]
+    assert load_agent(write(tmp_path / "a.zip", sb3())).door.mean.tolist() == [0.0, 0.0]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize("case", BUFFERS)
@@ -271,7 +271,7 @@ def test_nothing_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     paths = [write(tmp_path / "a.zip", sb3())]
     paths.append(write(tmp_path / "a.cleanrl_model", archive(b"\x80\x02" + dic(**hidden) + b".")))
     for path in paths:
-        load(path)  # whatever torch imports on first use is imported
+        load_agent(path)  # whatever torch imports on first use is imported
 
     def alarm(*args: object, **kwargs: object) -> object:
         raise AssertionError("code was run")
@@ -282,6 +282,6 @@ def test_nothing_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     }.items():  # fmt: skip
         for each in names:
             monkeypatch.setattr(owner, each, alarm)
-    loaded = [load(path) for path in paths]
+    loaded = [load_agent(path) for path in paths]
     monkeypatch.undo()
     assert len(loaded) == 2

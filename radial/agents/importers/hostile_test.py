@@ -20,10 +20,10 @@ import pytest
 import safetensors.torch
 import torch
 
-from radial.agents.impala_agent import ImpalaAgent
+from radial.agents.actor_critic import ImpalaAgent
+from radial.agents.convert import AnyAgent
 from radial.agents.policies import CategoricalAgent
-from radial.agents.registry import AnyAgent
-from radial.agents.saved import CARD, WEIGHTS, load, save
+from radial.agents.saved import CARD, WEIGHTS, load_agent, save
 from radial.core.data import BadInput
 
 # ----------------------------------------------------------- an assembler: each function writes code for one value
@@ -330,7 +330,7 @@ PAYLOADS = TRICKS | {path: lambda c, path=path: call(name(path), text(c)) for pa
 def attempt(path: Path) -> AnyAgent | str:
     """The agent, or why there is none."""
     try:
-        return load(path)
+        return load_agent(path)
     except BadInput as error:
         return str(error)
 
@@ -356,7 +356,7 @@ def write(path: Path, data: bytes) -> Path:
 
 
 def test_the_honest_file_loads(tmp_path: Path) -> None:
-    agent = load(write(tmp_path / "honest.model", model()))
+    agent = load_agent(write(tmp_path / "honest.model", model()))
     assert agent.observation_shape == (2,)
     assert agent.hidden == (4, 4)
     assert agent.card.steps == 9
@@ -421,7 +421,7 @@ def test_what_is_no_agent_of_procgen(pickled: bytes, message: str, tmp_path: Pat
     data = {"one": bytes(4), "long": struct.pack("<3f", 1, 2, 3), "nan": struct.pack("<3f", 0, math.nan, 0)}
     members = {f"archive__data__{key}": value for key, value in data.items()}
     with pytest.raises(BadInput, match=message) as caught:
-        load(write(tmp_path / "a.pt", procgen(pickled, **members)))
+        load_agent(write(tmp_path / "a.pt", procgen(pickled, **members)))
     assert "\n" not in str(caught.value)
 
 
@@ -507,7 +507,7 @@ def test_archives(case: str, tmp_path: Path) -> None:
 def test_other_files_are_not_guessed_at(suffix: str, tmp_path: Path) -> None:
     path = write(tmp_path / f"agent{suffix}", pickle.dumps({}))
     with pytest.raises(BadInput, match=r"is not an agent: expected a folder, or a file ending in \.model, \.pt, "):
-        load(path)
+        load_agent(path)
 
 
 @pytest.mark.parametrize(
@@ -524,7 +524,7 @@ def test_other_files_are_not_guessed_at(suffix: str, tmp_path: Path) -> None:
 )
 def test_what_is_no_agent(changes: dict[str, bytes], message: str, tmp_path: Path) -> None:
     with pytest.raises(BadInput, match=message):
-        load(write(tmp_path / "a.model", model(program(**changes))))
+        load_agent(write(tmp_path / "a.model", model(program(**changes))))
 
 
 # ------------------------------------------------------------------------------------------ our own format, attacked
@@ -630,7 +630,7 @@ def test_hostile_weights(case: str, folder: Path) -> None:
     change_weights(folder, HOSTILE_WEIGHTS[case]((folder / WEIGHTS).read_bytes()))
     check(folder, folder.parent / "canary")
     with pytest.raises(BadInput):
-        load(folder)
+        load_agent(folder)
 
 
 CODE = "__import__('os').system('touch canary')"
@@ -711,7 +711,7 @@ def test_hostile_cards(case: str, folder: Path) -> None:
     (folder / CARD).write_text(json.dumps(card | HOSTILE_CARDS[case]))  # type: ignore[operator]
     check(folder, folder.parent / "canary")
     with pytest.raises(BadInput):
-        load(folder)
+        load_agent(folder)
 
 
 @pytest.mark.parametrize("case", HOSTILE_CARD_TEXTS)
@@ -720,7 +720,7 @@ def test_hostile_card_texts(case: str, folder: Path) -> None:
     (folder / CARD).write_bytes(changed if isinstance(changed, bytes) else changed.encode())
     check(folder, folder.parent / "canary")
     with pytest.raises(BadInput):
-        load(folder)
+        load_agent(folder)
 
 
 def test_a_missing_field_is_named(folder: Path) -> None:
@@ -728,7 +728,7 @@ def test_a_missing_field_is_named(folder: Path) -> None:
     for field in card:
         (folder / CARD).write_text(json.dumps({key: value for key, value in card.items() if key != field}))
         with pytest.raises(BadInput, match=field):
-            load(folder)
+            load_agent(folder)
 
 
 # ----------------------------------------------------------------------------------------------------- random damage

@@ -1,18 +1,22 @@
-"""Reads the `.model` files that the RADIAL-PPO and SA-PPO authors released.
+"""Reads the files that the papers' authors released: `.model` for MuJoCo, `.pt` for ProcGen.
 
-Each is a torch archive of five entries, of which three are used: policy_model, val_model, and envs for the running
-statistics of its observations. The environment itself is not in the file; the caller must name it.
+A `.model` of RADIAL-PPO or SA-PPO is a torch archive of five entries, of which three are used: policy_model, val_model,
+and envs for the running statistics of its observations. A `.pt` is the state dict of one IMPALA network.
+The environment is in neither; the caller, or for ProcGen the name of the file, must say it.
 """
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from radial.agents.importers.archive import fingerprint, read_archive
-from radial.agents.importers.restricted import Array, Inert
+from radial.agents.actor_critic import ImpalaAgent
+from radial.agents.importers.archive import file_source, read_archive
+from radial.agents.importers.restricted import Inert, InertArray
+from radial.agents.networks import ImpalaResNet
 from radial.agents.policies import GaussianAgent
 from radial.agents.weights import blank_agent, fill
 from radial.core.agent import Card
@@ -34,6 +38,13 @@ OBJECTS = {
     "gym.envs.mujoco.walker2d.Walker2dEnv",
     "numpy.random._pickle.__randomstate_ctor",
 }  # every class in the files, and none is ever imported
+HEAD = "model.16"  # the joint output, logits then value; the files name it a second time, by an alias
+ALIAS = "logits_fc"
+NAMES = (  # theirs → ours
+    (re.compile(rf"{re.escape(HEAD)}\.(weight|bias)"), r"network.head.\1"),
+    (re.compile(r"model\.(\d{1,2})\.model\.([13])\.(weight|bias)"), r"network.trunk.\1.branch.\2.\3"),
+    (re.compile(r"model\.(\d{1,2})\.(weight|bias)"), r"network.trunk.\1.\2"),
+)
 
 
 def read_model(path: Path) -> GaussianAgent:
@@ -58,7 +69,7 @@ def read_model(path: Path) -> GaussianAgent:
     assert isinstance(agent, GaussianAgent)
     fill(agent, weights, path)
     agent.normalizer.clip = clip
-    agent.card = Card(env=None, steps=_steps(path, env), source=fingerprint(path))
+    agent.card = Card(env=None, steps=_steps(path, env), source=file_source(path))
     return agent
 
 
@@ -71,7 +82,7 @@ def _tensors(path: Path, data: object, name: str) -> dict[str, Tensor]:
 
 
 def _field(path: Path, thing: object, name: str) -> Any:
-    """One attribute of what was an object."""
+    """One attribute of an object that was pickled."""
     if not isinstance(thing, Inert) or not isinstance(thing.state, dict) or name not in thing.state:
         raise BadInput(f"{path} is not a .model file of the papers: nothing in 'envs' has the field '{name}'")
     return thing.state[name]
@@ -119,7 +130,7 @@ def _moments(path: Path, stats: object) -> tuple[float, dict[str, Tensor]]:
     moments = {"count": torch.tensor(count, dtype=torch.float64)}
     for ours, theirs in (("mean", "_M"), ("squares", "_S")):
         array = _field(path, running, theirs)
-        if not isinstance(array, Array) or array.value is None:
+        if not isinstance(array, InertArray) or array.value is None:
             raise BadInput(f"{path}: the normaliser's {theirs} must be an array")
         moments[ours] = torch.from_numpy(array.value.astype("float64"))
     return float(clip), moments
@@ -129,3 +140,43 @@ def _steps(path: Path, env: object) -> int:
     """Env steps of the training: how many rewards its filter has seen."""
     steps = _field(path, _field(path, _field(path, env, "reward_filter"), "rs"), "_n")
     return steps if type(steps) is int and 0 <= steps < 1 << 53 else 0
+
+
+# ------------------------------------------------------------------------------------------------------------- ProcGen
+
+
+def read_procgen(path: Path) -> ImpalaAgent:
+    """The policy and value of a `.pt` file."""
+    theirs = _state_dict(path, read_archive(path))
+    for part in ("weight", "bias"):
+        alias = theirs.pop(f"{ALIAS}.{part}", None)
+        if alias is not None and not _same(alias, theirs[f"{HEAD}.{part}"]):
+            raise BadInput(f"{path}: {ALIAS}.{part} and {HEAD}.{part} must be the same tensor")
+    actions = theirs[f"{HEAD}.bias"].numel() - 1
+    if actions < 1:
+        raise BadInput(f"{path}: {HEAD}.bias must have two numbers or more, of the logits and the value")
+    agent = blank_agent("impala", ImpalaResNet.SHAPE, actions, (256,))
+    assert isinstance(agent, ImpalaAgent)
+    fill(agent, {_ours(name): tensor for name, tensor in theirs.items()}, path)
+    agent.card = Card(env=None, source=file_source(path))
+    return agent
+
+
+def _state_dict(path: Path, data: object) -> dict[str, Tensor]:
+    """Tensors by name, those of the output among them."""
+    whole = isinstance(data, dict) and all(isinstance(value, Tensor) for value in data.values())
+    if not whole or not isinstance(data, dict) or not {f"{HEAD}.weight", f"{HEAD}.bias"} <= data.keys():
+        raise BadInput(f"{path} is not a ProcGen agent of the papers: it must be a state dict with {HEAD}.weight")
+    return {str(name): tensor for name, tensor in data.items()}
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    return one.shape == other.shape and one.dtype == other.dtype and bool((one == other).all())
+
+
+def _ours(name: str) -> str:
+    """Our name of a tensor; one that we do not know is kept, and refused as unknown when the agent is filled."""
+    for theirs, ours in NAMES:
+        if theirs.fullmatch(name):
+            return theirs.sub(ours, name)
+    return name

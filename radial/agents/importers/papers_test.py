@@ -12,10 +12,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from radial.agents.impala_agent import ImpalaAgent
+from radial.agents.actor_critic import ImpalaAgent
 from radial.agents.importers.archive import read_archive
 from radial.agents.policies import GaussianAgent
-from radial.agents.saved import load, save
+from radial.agents.saved import load_agent, save
 from radial.core.data import BadInput, Discrete, EnvSpec
 
 MODELS = Path(os.environ.get("RADIAL_MODELS") or Path(__file__).resolve().parents[4] / "shared" / "models")
@@ -36,7 +36,7 @@ def released(name: str) -> Path:
 
 @pytest.mark.parametrize("name", FILES)
 def test_released_agents(name: str) -> None:
-    agent, (std, steps) = load(released(name)), FILES[name]
+    agent, (std, steps) = load_agent(released(name)), FILES[name]
     assert isinstance(agent, GaussianAgent)
     assert (agent.observation_shape, agent.actions.size, agent.hidden) == ((11,), 3, (64, 64))
     assert agent.log_std.exp().tolist() == pytest.approx(std, abs=0.005)
@@ -51,7 +51,7 @@ def test_released_agents(name: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_hopper_that_stands_is_near_the_mean_of_what_was_seen(name: str) -> None:
-    agent = load(released(name))
+    agent = load_agent(released(name))
     standing = torch.tensor([[1.25, *[0.0] * 10]])  # height, then angles and velocities
     x = agent.prepare(standing)
     assert x.abs().max() < 3
@@ -62,7 +62,7 @@ def test_a_hopper_that_stands_is_near_the_mean_of_what_was_seen(name: str) -> No
 def test_the_network_is_theirs() -> None:
     """The forward pass written out once more: tanh after the two hidden layers, none after the last."""
     path = released("radial/hopper.model")
-    data, agent = read_archive(path, objects=Everything()), load(path)
+    data, agent = read_archive(path, objects=Everything()), load_agent(path)
     theirs = data["policy_model"]  # type: ignore[index]
     x = torch.randn(5, 11, generator=torch.Generator().manual_seed(0))
     h = (x @ theirs["affine_layers.0.weight"].T + theirs["affine_layers.0.bias"]).tanh()
@@ -80,8 +80,8 @@ class Everything(set[str]):
 
 def test_an_imported_agent_can_be_saved(tmp_path: Path) -> None:
     env = EnvSpec("gymnasium", "Hopper-v4")
-    agent = load(released("radial/hopper.model"), env=env)
-    again = load(save(agent, tmp_path / "agent"))
+    agent = load_agent(released("radial/hopper.model"), env=env)
+    again = load_agent(save(agent, tmp_path / "agent"))
     assert again.card == agent.card
     assert again.card.env == env
     x = torch.randn(5, 11, generator=torch.Generator().manual_seed(0))
@@ -90,7 +90,7 @@ def test_an_imported_agent_can_be_saved(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", PROCGEN)
 def test_agents_of_procgen(name: str) -> None:
-    agent = load(released(name), env=EnvSpec("procgen", "fruitbot"))
+    agent = load_agent(released(name), env=EnvSpec("procgen", "fruitbot"))
     assert isinstance(agent, ImpalaAgent)
     assert (agent.observation_shape, agent.actions) == ((3, 64, 64), Discrete(15))
     assert agent.card.source is not None
@@ -118,7 +118,7 @@ def test_the_network_of_procgen_is_theirs(name: str) -> None:
         for block in (stage + 2, stage + 3):
             x = x + conv(conv(x.relu(), f"model.{block}.model.1").relu(), f"model.{block}.model.3")
     outputs = linear(linear(x.flatten(1).relu(), "model.14").relu(), "logits_fc")
-    agent = load(path)
+    agent = load_agent(path)
     assert isinstance(agent, ImpalaAgent)
     value, logits = agent.joint(agent.prepare(frames))
     torch.testing.assert_close(logits, outputs[:, :15])
@@ -128,7 +128,7 @@ def test_the_network_of_procgen_is_theirs(name: str) -> None:
 def test_a_state_dict_is_no_agent_of_the_papers(tmp_path: Path) -> None:
     torch.save({"cnn.0.weight": torch.ones(2)}, tmp_path / "a.model")
     with pytest.raises(BadInput, match=r"is not a \.model file of the papers: it has no state dict 'policy_model'"):
-        load(tmp_path / "a.model")
+        load_agent(tmp_path / "a.model")
 
 
 def test_nothing_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -137,7 +137,7 @@ def test_nothing_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     agent = GaussianAgent((3,), 2)
     paths.append(save(agent, tmp_path / "agent"))
     for path in paths:
-        load(path)  # whatever torch imports on first use is imported
+        load_agent(path)  # whatever torch imports on first use is imported
 
     def alarm(*args: object, **kwargs: object) -> object:
         raise AssertionError("code was run")
@@ -152,6 +152,6 @@ def test_nothing_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     }.items():
         for name in names:
             monkeypatch.setattr(owner, name, alarm)
-    loaded = [load(path) for path in paths]
+    loaded = [load_agent(path) for path in paths]
     monkeypatch.undo()
     assert len(loaded) == len(paths)

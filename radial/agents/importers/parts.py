@@ -1,9 +1,8 @@
-"""Layers from the named tensors of a file: each is taken once, in its shape, and what is left over is an error.
+"""Layers from the named tensors of a file: each is taken once, in its shape, and a tensor left over is an error.
 
-Which names a library gives its layers is the importers' business.
+The importers know by which names a library calls its layers.
 """
 
-import hashlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeVar
@@ -17,7 +16,7 @@ Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
 
 LAYERS = 16
 WIDEST = 1 << 20
-# What bounds have rules for, by the name torch gives the class.
+# Activations that the bounds have rules for, by the name torch gives the class.
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "ReLU": nn.ReLU, "Tanh": nn.Tanh, "ELU": nn.ELU, "LeakyReLU": nn.LeakyReLU, "Sigmoid": nn.Sigmoid,
 }  # fmt: skip
@@ -44,7 +43,7 @@ class Parts:
         return any(name.startswith(prefix) for name in self.tensors)
 
     def drop(self, *prefixes: str) -> None:
-        """Leave out what is there twice or not needed."""
+        """Leave out tensors that are duplicates or not needed."""
         self.tensors = {name: tensor for name, tensor in self.tensors.items() if not name.startswith(prefixes)}
 
     def take(self, name: str, dimensions: int | None = None) -> Tensor:
@@ -111,12 +110,6 @@ def outputs_of(module: nn.Sequential) -> int:
     """How many numbers the last layer gives."""
     last = [layer for layer in module if isinstance(layer, nn.Linear)][-1]
     return last.out_features
-
-
-def digest(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _filled(layer: Layer, weight: Tensor, bias: Tensor) -> Layer:

@@ -1,6 +1,6 @@
 """Reads a pickle without trusting it: an interpreter of our own, in which no operation can import or call anything.
 
-The archive around a pickle is `archive.py`'s business, and what its numbers mean the importer's.
+The archive around a pickle is opened in `archive`; the importers know the meaning of its numbers.
 """
 
 import math
@@ -17,8 +17,8 @@ from torch import Tensor
 PICKLE = 64 << 20  # bytes of one pickle
 OPERATIONS = 200_000  # steps of one pickle; the papers' files take 4,000
 ARRAYS = 64 << 20  # bytes of all arrays of one pickle: one string may be used many times
-LONG = 1 << 256  # no random generator has a longer state
-KEY = 1 << 63  # integers that are keys: longer ones can be made to collide
+LONGEST = 1 << 256  # no random generator has a longer state
+LARGEST_KEY = 1 << 63  # integers that are keys: longer ones can be made to collide
 DIMENSIONS = 8
 
 
@@ -54,7 +54,7 @@ class Name:
 
 @dataclass(eq=False)
 class Inert:
-    """What would have been an object of a foreign class: its name, its arguments and its state, as plain data."""
+    """An object of a foreign class that was never made: its name, its arguments and its state, as plain data."""
 
     name: Name
     args: tuple[object, ...]
@@ -62,8 +62,8 @@ class Inert:
 
 
 @dataclass(eq=False)
-class Array:
-    """What would have been a numpy array; `value` is None where the file never said what it holds."""
+class InertArray:
+    """A numpy array that was never unpickled; `value` is None where the file does not give its numbers."""
 
     value: NDArray[Any] | None = None
 
@@ -77,12 +77,12 @@ class Storage:
 
 @dataclass(frozen=True, eq=False)
 class _Dtype:
-    """A numpy dtype: a key of `DTYPES`."""
+    """A numpy dtype: a key of `ARRAY_DTYPES`."""
 
     code: str
 
 
-DTYPES: dict[str, type[np.generic]] = {
+ARRAY_DTYPES: dict[str, type[np.generic]] = {
     "f2": np.float16, "f4": np.float32, "f8": np.float64, "b1": np.bool_,
     "i1": np.int8, "i2": np.int16, "i4": np.int32, "i8": np.int64,
     "u1": np.uint8, "u2": np.uint16, "u4": np.uint32, "u8": np.uint64,
@@ -107,7 +107,7 @@ def _sizes(value: object) -> tuple[int, ...]:
 
 
 def _count(value: object) -> int:
-    if type(value) is not int or not 0 <= value < KEY:
+    if type(value) is not int or not 0 <= value < LARGEST_KEY:
         refuse("a size is not a number ≥ 0")
     return value
 
@@ -130,7 +130,7 @@ class Machine:
         self.spent = 0
 
     def run(self, data: bytes) -> object:
-        """What the pickle describes."""
+        """The data that the pickle describes."""
         if len(data) > PICKLE:
             refuse(f"its pickle has {len(data)} bytes, at most {PICKLE} are read")
         end = 0
@@ -181,7 +181,7 @@ class Machine:
 
     def integer(self, value: int) -> None:
         """A long integer."""
-        if not -LONG < value < LONG:
+        if not -LONGEST < value < LONGEST:
             refuse("a number in it is too long")
         self.stack.append(value)
 
@@ -199,7 +199,7 @@ class Machine:
             refuse(f"it sets items of something {short(target)}")
         for key, value in zip(items[::2], items[1::2], strict=True):
             # A nested tuple as a key is hashed by recursion in C; longer integers can be made to collide.
-            if not (type(key) is str or (type(key) is int and -KEY <= key < KEY)):
+            if not (type(key) is str or (type(key) is int and -LARGEST_KEY <= key < LARGEST_KEY)):
                 refuse(f"it has a key {short(key)}")
             target[key] = value
 
@@ -234,7 +234,7 @@ class Machine:
         state, target = self.pop(), self.top()
         if type(target) is Inert:
             target.state = state
-        elif type(target) is Array:
+        elif type(target) is InertArray:
             target.value = _array(self, state)
         elif type(target) is _Dtype:
             _check_byte_order(state)
@@ -291,7 +291,7 @@ STEPS: dict[str, Callable[[Machine, Any], None]] = {
 }
 
 
-# ---------------------------------------------------------------------------- what the names on the short list become
+# ---------------------------------------------------------------------------- rebuilding the allowed names
 
 
 def _ordered_dict(machine: Machine, args: tuple[Any, ...]) -> dict[object, object]:
@@ -316,7 +316,7 @@ def _encode(machine: Machine, args: tuple[Any, ...]) -> bytes:
 
 
 def _dtype(machine: Machine, args: tuple[Any, ...]) -> _Dtype:
-    if not args or type(args[0]) is not str or args[0] not in DTYPES:
+    if not args or type(args[0]) is not str or args[0] not in ARRAY_DTYPES:
         refuse("an array in it has a type that is not a plain number's")
     return _Dtype(args[0])
 
@@ -332,11 +332,11 @@ def _numbers(machine: Machine, dtype: object, data: object, shape: tuple[int, ..
     """Numbers from exactly their bytes, row by row ("C") or column by column ("F")."""
     if type(dtype) is not _Dtype or type(data) is not bytes:
         refuse("an array in it does not consist of numbers")
-    if len(data) != math.prod(shape) * np.dtype(DTYPES[dtype.code]).itemsize:
+    if len(data) != math.prod(shape) * np.dtype(ARRAY_DTYPES[dtype.code]).itemsize:
         refuse("an array in it does not have the bytes its shape needs")
     machine.spend(len(data))
     # a byte other than 0 and 1 is no bool
-    flat = np.frombuffer(data, np.uint8) != 0 if dtype.code == "b1" else np.frombuffer(data, DTYPES[dtype.code])
+    flat = np.frombuffer(data, np.uint8) != 0 if dtype.code == "b1" else np.frombuffer(data, ARRAY_DTYPES[dtype.code])
     return flat.reshape(shape, order="F" if order == "F" else "C")
 
 
@@ -347,11 +347,11 @@ def _array(machine: Machine, state: object) -> NDArray[Any]:
     return _numbers(machine, state[2], state[4], _sizes(state[1]), "F" if state[3] is True else "C")
 
 
-def _from_buffer(machine: Machine, args: tuple[Any, ...]) -> Array:
+def _from_buffer(machine: Machine, args: tuple[Any, ...]) -> InertArray:
     """An array, the way protocol 5 writes it: (bytes, dtype, shape, "C" or "F")."""
     if len(args) != 4 or type(args[3]) is not str or args[3] not in ("C", "F"):
         refuse("an array in it is not stored as numpy does")
-    return Array(_numbers(machine, args[1], args[0], _sizes(args[2]), args[3]))
+    return InertArray(_numbers(machine, args[1], args[0], _sizes(args[2]), args[3]))
 
 
 def _scalar(machine: Machine, args: tuple[Any, ...]) -> object:
@@ -386,8 +386,8 @@ REBUILD: dict[Name, Callable[[Machine, tuple[Any, ...]], object]] = {
     Name("_codecs", "encode"): _encode,
     Name("__builtin__", "bytes"): _no_bytes,
     Name("numpy", "dtype"): _dtype,
-    Name("numpy.core.multiarray", "_reconstruct"): lambda machine, args: Array(),
-    Name("numpy._core.multiarray", "_reconstruct"): lambda machine, args: Array(),
+    Name("numpy.core.multiarray", "_reconstruct"): lambda machine, args: InertArray(),
+    Name("numpy._core.multiarray", "_reconstruct"): lambda machine, args: InertArray(),
     Name("numpy.core.numeric", "_frombuffer"): _from_buffer,
     Name("numpy._core.numeric", "_frombuffer"): _from_buffer,
     Name("numpy.core.multiarray", "scalar"): _scalar,

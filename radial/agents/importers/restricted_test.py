@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from radial.agents.importers.archive import read_archive, read_pickle
-from radial.agents.importers.restricted import STORAGES, Array, Inert
+from radial.agents.importers.restricted import STORAGES, Inert, InertArray
 from radial.core.data import BadInput
 
 PLAIN = [
@@ -36,7 +36,7 @@ def test_arrays(dtype: str, order: str, protocol: int, tmp_path: Path) -> None:
     (tmp_path / "a.pkl").write_bytes(pickle.dumps({"array": value, "number": value[1, 2]}, protocol))
     found = read_pickle(tmp_path / "a.pkl")
     assert isinstance(found, dict)
-    assert isinstance(found["array"], Array)
+    assert isinstance(found["array"], InertArray)
     assert found["array"].value is not None
     assert found["array"].value.dtype == value.dtype
     np.testing.assert_array_equal(found["array"].value, value)

@@ -1,7 +1,7 @@
 """Reads the zip files of Stable-Baselines3: PPO, A2C and DQN, with MLP or CNN policies. Nothing in them is unpickled.
 
-Weights come from the torch archive inside, the architecture from their shapes and the plain fields of `data`; what is
-pickled there (spaces, schedules, buffers) is never looked at.
+Weights come from the torch archive inside, the architecture from their shapes and the plain fields of `data`; the
+pickled ones (spaces, schedules, buffers) are never looked at.
 """
 
 import io
@@ -15,9 +15,9 @@ from typing import Any
 
 from torch import nn
 
-from radial.agents.foreign import Wrapped, WrappedGaussian, wrap
-from radial.agents.importers.archive import open_zip, read_archive, untrusted
-from radial.agents.importers.parts import ACTIVATIONS, Parts, digest, network, outputs_of
+from radial.agents.foreign import WrappedAgent, WrappedGaussian, wrap
+from radial.agents.importers.archive import file_source, open_zip, read_archive, untrusted
+from radial.agents.importers.parts import ACTIVATIONS, Parts, network, outputs_of
 from radial.agents.importers.restricted import refuse
 from radial.agents.importers.vecnormalize import beside, read_vecnormalize
 from radial.agents.preprocessing import AsFloat, Frames, RunningScale
@@ -26,7 +26,7 @@ from radial.core.agent import Card
 from radial.core.data import BadInput
 
 DATA = 64 << 20  # bytes of the JSON
-POLICY = 2 << 30  # bytes of the weights
+WEIGHTS_SIZE = 2 << 30  # bytes of the weights
 RECURRENT = "recurrent policies are not supported: an observation alone does not decide their action"
 EXTRACTORS = ("FlattenExtractor", "NatureCNN")  # of stable_baselines3.common.torch_layers
 POLICIES = ("stable_baselines3.", "sb3_contrib.")  # modules whose policies are known; others may do anything in forward
@@ -39,7 +39,7 @@ OTHERS = {
 
 @dataclass(frozen=True)
 class Facts:
-    """What the plain fields of `data` say.
+    """The plain fields of `data`.
 
     fields, kwargs  all of them; `policy_kwargs` among them
     shape, picture  of one observation, colours first; whether it has rows, columns and colours of 0 … 255
@@ -66,7 +66,7 @@ class Facts:
         return known[told]
 
     def check_policy(self, path: Path) -> None:
-        """Refuse what changes the policy but leaves no trace in the shapes of its tensors."""
+        """Refuse settings that change the policy but leave no trace in the shapes of its tensors."""
         if self.kwargs.get("squash_output") not in (None, False):
             raise BadInput(f"{path}: squashed actions (squash_output) are not supported")
         policy = self.fields.get("policy_class")
@@ -84,12 +84,12 @@ class Facts:
             raise BadInput(f"{path}: features_extractor_class must be {allowed}, got {str(told)[:60]!r}")
 
 
-def read_sb3(path: Path) -> Wrapped:
+def read_sb3(path: Path) -> WrappedAgent:
     """The agent of a `.zip`, with the statistics of a `vecnormalize.pkl` that lies beside it."""
     with untrusted(path), path.open("rb") as file:
         archive = open_zip(file)
         members = {member.filename: member for member in archive.infolist()}
-        for name, limit in (("data", DATA), ("policy.pth", POLICY)):
+        for name, limit in (("data", DATA), ("policy.pth", WEIGHTS_SIZE)):
             if name not in members:
                 refuse(f"it is not one of Stable-Baselines3: it has no member '{name}'")
             if members[name].file_size > limit:
@@ -103,7 +103,7 @@ def read_sb3(path: Path) -> Wrapped:
     name = f"{_algorithm(agent, facts)} of Stable-Baselines3"
     agent.card = Card(
         env=None, recipe={"name": name, "notes": notes}, seed=_whole(facts, "seed"),
-        steps=_whole(facts, "num_timesteps") or 0, source=f"{path.name} sha256:{digest(path)}",
+        steps=_whole(facts, "num_timesteps") or 0, source=file_source(path),
     )  # fmt: skip
     return agent
 
@@ -153,7 +153,7 @@ def _object(path: Path, data: Mapping[str, Any], name: str) -> Mapping[str, Any]
     return told or {}
 
 
-def _agent(path: Path, parts: Parts, facts: Facts) -> Wrapped:
+def _agent(path: Path, parts: Parts, facts: Facts) -> WrappedAgent:
     if parts.starts("lstm") or any("lstm" in name or ".rnn" in name for name in parts.tensors):
         raise BadInput(f"{path}: {RECURRENT}")
     if any(".extractors." in name for name in parts.tensors):
@@ -166,14 +166,14 @@ def _agent(path: Path, parts: Parts, facts: Facts) -> Wrapped:
     raise BadInput(f"{path}: PPO, A2C and DQN of Stable-Baselines3 are read, this is a policy of {told}")
 
 
-def _dqn(path: Path, parts: Parts, facts: Facts) -> Wrapped:
+def _dqn(path: Path, parts: Parts, facts: Facts) -> WrappedAgent:
     parts.drop("q_net_target.")
     features, door = _features(path, parts, facts, "q_net.features_extractor")
     head = parts.mlp("q_net.q_net", facts.activation(path, nn.ReLU), _width(features))[:-1]
     return _wrapped(path, "q", [*features, *head], [], door, facts)
 
 
-def _actor_critic(path: Path, parts: Parts, facts: Facts) -> Wrapped:
+def _actor_critic(path: Path, parts: Parts, facts: Facts) -> WrappedAgent:
     activation = facts.activation(path, nn.Tanh)
     own = parts.starts("pi_features_extractor.")
     features, door = _features(path, parts, facts, "pi_features_extractor" if own else "features_extractor")
@@ -210,7 +210,7 @@ def _features(path: Path, parts: Parts, facts: Facts, name: str) -> tuple[list[n
 
 def _wrapped(
     path: Path, kind: Any, actor: list[nn.Module], critic: list[nn.Module], door: nn.Module, facts: Facts
-) -> Wrapped:
+) -> WrappedAgent:
     body, judge = network(actor), network(critic) if critic else None
     pictures = isinstance(door, Frames)
     first = next(layer for layer in body if isinstance(layer, nn.Linear | nn.Conv2d))
@@ -225,8 +225,8 @@ def _wrapped(
     )  # fmt: skip
 
 
-def _normalize(path: Path, agent: Wrapped, facts: Facts) -> list[str]:
-    """Put the statistics that lie beside the file in front of the network; notes on what was done."""
+def _normalize(path: Path, agent: WrappedAgent, facts: Facts) -> list[str]:
+    """Put the statistics that lie beside the file in front of the network; returns notes for the card."""
     stats = beside(path)
     if stats is None:
         on_policy = "gae_lambda" in facts.fields  # the others keep these observations in any case
@@ -252,8 +252,8 @@ def _width(layers: list[nn.Module]) -> int | None:
     return linear[-1].out_features if linear else None
 
 
-def _algorithm(agent: Wrapped, facts: Facts) -> str:
-    if not hasattr(agent, "critic") or agent.critic is None:
+def _algorithm(agent: WrappedAgent, facts: Facts) -> str:
+    if agent.critic is None:
         return "DQN"
     return "PPO" if "n_epochs" in facts.fields else "A2C"
 

@@ -13,11 +13,10 @@ import pytest
 import torch
 from torch import nn
 
-from radial.agents.convert import own
+from radial.agents.convert import AGENTS, own
 from radial.agents.foreign import WrappedCategorical, WrappedGaussian, WrappedQ
 from radial.agents.preprocessing import RunningScale
-from radial.agents.registry import AGENTS
-from radial.agents.saved import load, save
+from radial.agents.saved import load_agent, save
 from radial.core.data import BadInput, Continuous, Discrete
 
 sb3 = pytest.importorskip("stable_baselines3", reason="compares with Stable-Baselines3, which is not installed")
@@ -113,7 +112,7 @@ def test_outputs_are_those_of_stable_baselines3(case: str, tmp_path: Path) -> No
     settings = {"batch_size": 8, **settings} if algorithm == "PPO" else settings
     model = getattr(sb3, algorithm)(policy, Blank(observation, action), seed=0, **settings)
     model.save(tmp_path / "agent.zip")
-    agent, obs = load(tmp_path / "agent.zip"), observations(observation)
+    agent, obs = load_agent(tmp_path / "agent.zip"), observations(observation)
     x = agent.prepare(torch.from_numpy(obs))
     with torch.no_grad():
         ours, act = agent.scores(x), agent.act(x)
@@ -147,7 +146,7 @@ def test_outputs_are_those_of_stable_baselines3(case: str, tmp_path: Path) -> No
 def check_adopted(agent: Any, obs: Any, folder: Path) -> None:
     """As an agent of ours, trained no further, and read again from our own files: the same outputs."""
     adopted = own(agent, "init")
-    again: Any = load(save(agent, folder))
+    again: Any = load_agent(save(agent, folder))
     raw = torch.from_numpy(obs)
     x = agent.prepare(raw)
     agent.double()  # values of 200 are not known to 1e-6 in single precision, neither theirs nor ours
@@ -178,7 +177,10 @@ def saved(tmp_path: Path, **changes: Any) -> Any:
 def test_statistics_that_lie_beside(name: str, tmp_path: Path) -> None:
     model, env = saved(tmp_path, clip_obs=2.0)
     env.save(tmp_path / name)
-    agent, obs = load(tmp_path / "agent.zip"), 3 * np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    agent, obs = (
+        load_agent(tmp_path / "agent.zip"),
+        3 * np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32),
+    )
     assert isinstance(agent.door, RunningScale)
     x = agent.prepare(torch.from_numpy(obs))
     np.testing.assert_allclose(x.numpy(), env.normalize_obs(obs), atol=1e-6)
@@ -194,7 +196,7 @@ def test_statistics_of_every_protocol(protocol: int, tmp_path: Path) -> None:
     _, env = saved(tmp_path)
     env.action_space.seed(0)  # a generator is pickled, too
     (tmp_path / "vecnormalize.pkl").write_bytes(pickle.dumps(env, protocol))
-    door: Any = load(tmp_path / "agent.zip").door  # type: ignore[union-attr]
+    door: Any = load_agent(tmp_path / "agent.zip").door  # type: ignore[union-attr]
     np.testing.assert_allclose(door.mean, env.obs_rms.mean)
     np.testing.assert_allclose(door.std, np.sqrt(env.obs_rms.var + env.epsilon))
 
@@ -202,20 +204,20 @@ def test_statistics_of_every_protocol(protocol: int, tmp_path: Path) -> None:
 def test_statistics_of_rewards_alone_change_nothing(tmp_path: Path) -> None:
     _, env = saved(tmp_path, norm_obs=False)
     env.save(tmp_path / "vecnormalize.pkl")
-    assert not isinstance(load(tmp_path / "agent.zip").door, RunningScale)  # type: ignore[union-attr]
+    assert not isinstance(load_agent(tmp_path / "agent.zip").door, RunningScale)  # type: ignore[union-attr]
 
 
 def test_missing_statistics_are_missed(tmp_path: Path) -> None:
     saved(tmp_path)
     with pytest.warns(UserWarning, match=r"trained with VecNormalize, whose statistics are missing"):
-        load(tmp_path / "agent.zip")
+        load_agent(tmp_path / "agent.zip")
 
 
 def test_an_agent_that_learned_without_statistics_misses_none(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
     model = sb3.DQN("MlpPolicy", "CartPole-v1", buffer_size=50, learning_starts=10, device="cpu")
     model.learn(20)
     model.save(tmp_path / "agent.zip")
-    agent = load(tmp_path / "agent.zip")
+    agent = load_agent(tmp_path / "agent.zip")
     assert agent.card.recipe["notes"] == []
     assert not [warning for warning in recwarn if "VecNormalize" in str(warning.message)]
 
@@ -225,7 +227,7 @@ def test_statistics_of_another_env_do_not_fit(tmp_path: Path) -> None:
     env.save(tmp_path / "vecnormalize.pkl")
     sb3.PPO("MlpPolicy", Blank(MATRIX, CHOICE), n_steps=8, batch_size=8).save(tmp_path / "agent.zip")
     with pytest.raises(BadInput, match=r"vecnormalize.pkl must fit the agent"):
-        load(tmp_path / "agent.zip")
+        load_agent(tmp_path / "agent.zip")
 
 
 class Doubled(torch_layers.FlattenExtractor):
@@ -287,7 +289,7 @@ def test_what_is_not_read_is_one_line(case: str, tmp_path: Path) -> None:
     make, says = UNREAD[case]
     make().save(tmp_path / "agent.zip")
     with pytest.raises(BadInput, match=says):
-        load(tmp_path / "agent.zip")
+        load_agent(tmp_path / "agent.zip")
 
 
 RELEASED = {
@@ -301,7 +303,7 @@ RELEASED = {
 def test_released_agents(name: str, tmp_path: Path) -> None:
     if not (MODELS / name).is_file():
         pytest.skip(f"{MODELS / name} is not here")
-    agent = load(MODELS / name)
+    agent = load_agent(MODELS / name)
     assert type(agent) is RELEASED[name]
     assert agent.observation_shape == ((11,) if "Hopper" in name else (4,))
     assert isinstance(agent.door, RunningScale) == ("Hopper" in name)  # type: ignore[union-attr]

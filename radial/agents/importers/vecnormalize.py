@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from radial.agents.importers.archive import read_pickle
-from radial.agents.importers.restricted import Array, Inert
+from radial.agents.importers.restricted import Inert, InertArray
 from radial.agents.preprocessing import RunningScale
 from radial.core.data import BadInput
 
@@ -34,7 +34,7 @@ def beside(path: Path) -> Path | None:
     """The statistics that belong to an agent's zip: `vecnormalize.pkl` in its folder, or one with the agent's name."""
     stem = path.stem
     names = [f"{stem}_vecnormalize.pkl", f"vecnormalize_{stem}.pkl"]
-    steps = re.fullmatch(r"(.+)_(\d+_steps)", stem)  # what CheckpointCallback writes
+    steps = re.fullmatch(r"(.+)_(\d+_steps)", stem)  # the names CheckpointCallback gives
     if steps is not None:
         names.append(f"{steps[1]}_vecnormalize_{steps[2]}.pkl")
     names += ["vecnormalize.pkl", "vec_normalize.pkl"]
@@ -43,7 +43,7 @@ def beside(path: Path) -> Path | None:
 
 
 def read_vecnormalize(path: Path) -> RunningScale | None:
-    """What was done to observations; None where only rewards were normalised."""
+    """The normalisation of observations; None where only rewards were normalised."""
     root = read_pickle(path, OBJECTS)
     if _field(path, root, "norm_obs") is not True:
         return None
@@ -70,7 +70,7 @@ def _number(path: Path, thing: object, name: str) -> float:
 
 def _array(path: Path, stats: object, name: str) -> Tensor:
     array = _field(path, stats, name)
-    if not isinstance(array, Array) or array.value is None or array.value.size == 0:
+    if not isinstance(array, InertArray) or array.value is None or array.value.size == 0:
         raise BadInput(f"{path}: the {name} of the observations must be an array")
     numbers = torch.from_numpy(array.value.astype("float64"))
     if not bool(numbers.isfinite().all()):

@@ -7,7 +7,7 @@ from typing import TypeVar
 from torch import Tensor
 
 from radial.core.data import Step, VecEnv
-from radial.envs.wrapper import Wrapped
+from radial.envs.wrapper import EnvWrapper
 
 T = TypeVar("T")
 
@@ -60,7 +60,7 @@ class Clock:
             return None
 
 
-class Until(Wrapped):
+class Until(EnvWrapper):
     """A vector env that is not stepped any more once the time is over."""
 
     def __init__(self, env: VecEnv, clock: Clock) -> None:

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from radial.agents.foreign import no_agent
 from radial.agents.preprocessing import Frames
-from radial.agents.registry import no_agent
-from radial.agents.saved import load
+from radial.agents.saved import load_agent
 from radial.agents.zoo import resolve
 from radial.core.agent import described
 from radial.core.data import BadInput, EnvSpec
@@ -35,7 +35,7 @@ def subject(agent: Any, env: EnvSpec | str | None, name: str | None = None) -> S
     notes: list[str] = []
     with _noted(notes):
         path = resolve(str(agent)) if isinstance(agent, str | Path) else None
-        loaded: Any = agent if path is None else load(path)
+        loaded: Any = agent if path is None else load_agent(path)
         if not all(hasattr(loaded, part) for part in PARTS):
             raise no_agent("agent", loaded)
         spec = spec_for(env) if isinstance(env, str) else env or getattr(getattr(loaded, "card", None), "env", None)

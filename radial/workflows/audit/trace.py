@@ -13,8 +13,8 @@ from torch import Tensor
 
 from radial.core.agent import Attack
 from radial.core.data import Bounds, Continuous, Discrete, EnvSpec
-from radial.envs.clipped import as_executed, as_trained
 from radial.envs.make import make_env
+from radial.envs.wrapper import as_executed, as_trained
 from radial.evaluation.play import spec_of, streams
 from radial.evaluation.prover import Audit, Prover, ball_of, ranking
 from radial.workflows.audit.png import encode

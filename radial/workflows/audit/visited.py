@@ -12,7 +12,7 @@ from torch import Tensor
 
 from radial.bounds.certify import certify_action
 from radial.core.data import Bounds, VecEnv, Verdict
-from radial.envs.clipped import as_trained
+from radial.envs.wrapper import as_trained
 from radial.evaluation.certificates import Search
 from radial.evaluation.play import Episodes, View, play
 from radial.evaluation.prover import Audit, Prover, ball_of, ranking

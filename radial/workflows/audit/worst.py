@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from radial.core.data import BadInput, Bounds, EnvSpec, VecEnv
-from radial.envs.clipped import as_executed, as_trained
 from radial.envs.cloning import make_cloneable
 from radial.envs.make import env_seeds
+from radial.envs.wrapper import as_executed, as_trained
 from radial.evaluation import statistics
 from radial.evaluation.anytime import Proven, prove
 from radial.evaluation.play import View, play, streams

@@ -1,13 +1,12 @@
-"""What attacks that learn a model share: transitions of the agent's own play, actions as vectors, a fresh network.
+"""Tools of attacks that fit a model first: transitions of the agent's own play, actions as vectors, a fresh network.
 
-What is learned from these, and how it is turned against the agent, is in `sarsa` and `compounding`.
+The models, and how they are turned against the agent, are in `sarsa`, `compounding` and `transfer`.
 """
 
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -15,13 +14,14 @@ from torch import Tensor, nn
 
 from radial.agents.networks import mlp
 from radial.agents.normalizer import RewardScale
+from radial.core.agent import Agent
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
-from radial.envs.clipped import as_trained
 from radial.envs.make import make_env
+from radial.envs.wrapper import as_trained
 
 
 @dataclass(frozen=True, eq=False)
-class Transitions:
+class Experience:
     """n steps of the agent, each with its true successor; observations prepared, actions as vectors.
 
     x, next_x            (n, *obs)
@@ -40,16 +40,16 @@ class Transitions:
     def __len__(self) -> int:
         return self.x.shape[0]
 
-    def __getitem__(self, index: Tensor) -> "Transitions":
+    def __getitem__(self, index: Tensor) -> "Experience":
         """Some of the rows; a row carries its successor with it, so any order will do."""
-        return Transitions(**{name: value[index] for name, value in vars(self).items()})
+        return Experience(**{name: value[index] for name, value in vars(self).items()})
 
 
 class Rollouts:
     """An agent at play in a vector env, collected in pieces; the episodes go on from one piece to the next."""
 
-    def __init__(self, agent: Any, env: VecEnv, rng: torch.Generator, *, stochastic: bool, discount: float) -> None:
-        check_fit(agent, env)
+    def __init__(self, agent: Agent, env: VecEnv, rng: torch.Generator, *, stochastic: bool, discount: float) -> None:
+        _check_spaces(agent, env)
         self.agent, self.env, self.rng = agent, as_trained(agent, env), rng
         self.stochastic = stochastic
         self.scale = RewardScale(env.num_envs, discount)
@@ -61,7 +61,7 @@ class Rollouts:
         return self.agent.act(x, self.rng if self.stochastic else None)
 
     @torch.no_grad()
-    def collect(self, samples: int) -> Transitions:
+    def collect(self, samples: int) -> Experience:
         """The next `samples` transitions; resets are none."""
         pieces: list[dict[str, Tensor]] = []
         count = 0
@@ -81,11 +81,11 @@ class Rollouts:
             pieces.append({name: value[step.real] for name, value in rows.items()})
             count += int(step.real.sum())
             self.x, self.action = next_x, next_action
-        return Transitions(**{name: torch.cat([piece[name] for piece in pieces])[:samples] for name in pieces[0]})
+        return Experience(**{name: torch.cat([piece[name] for piece in pieces])[:samples] for name in pieces[0]})
 
 
 @contextmanager
-def opened(env: EnvSpec | VecEnv, num_envs: int, seed: int) -> Iterator[VecEnv]:
+def fresh_env(env: EnvSpec | VecEnv, num_envs: int, seed: int) -> Iterator[VecEnv]:
     """An env of our own made from its spec and closed again, or a fresh one of the caller's, left open."""
     if not isinstance(env, EnvSpec):
         yield env
@@ -97,7 +97,7 @@ def opened(env: EnvSpec | VecEnv, num_envs: int, seed: int) -> Iterator[VecEnv]:
         made.close()
 
 
-def check_fit(agent: Any, env: VecEnv) -> None:
+def _check_spaces(agent: Agent, env: VecEnv) -> None:
     """Refuse an agent whose spaces are not the env's."""
     shape = env.observation_shape if agent.observation_shape is None else agent.observation_shape
     if (shape, agent.actions) != (env.observation_shape, env.actions):
@@ -112,8 +112,8 @@ def as_vector(actions: Discrete | Continuous, action: Tensor) -> Tensor:
     return F.one_hot(action, actions.n).float() if isinstance(actions, Discrete) else action.float()
 
 
-def policy(agent: Any, x: Tensor) -> Tensor:
-    """What the agent does in x as a differentiable vector: its mean action, or its action probabilities, (B, A)."""
+def policy(agent: Agent, x: Tensor) -> Tensor:
+    """The agent's action in x as a differentiable vector: its mean action, or its action probabilities, (B, A)."""
     scores = agent.scores(x)
     return scores.softmax(-1) if isinstance(agent.actions, Discrete) else scores
 

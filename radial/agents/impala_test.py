@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical
 
-from radial.agents.impala_agent import ImpalaAgent
-from radial.agents.registry import check_fit
-from radial.agents.saved import load, save
+from radial.agents.actor_critic import ImpalaAgent
+from radial.agents.convert import check_init
+from radial.agents.saved import load_agent, save
 from radial.bounds.methods import METHODS, sound
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds, Discrete
@@ -92,7 +92,7 @@ def test_samples_follow_the_policy(agent: ImpalaAgent, x: Tensor) -> None:
 
 def test_there_and_back_through_a_file(agent: ImpalaAgent, x: Tensor, tmp_path: Path) -> None:
     assert agent.choice is agent.choice  # it exists, and must be neither saved nor left behind
-    again = load(save(agent, tmp_path / "agent"))
+    again = load_agent(save(agent, tmp_path / "agent"))
     assert isinstance(again, ImpalaAgent)
     assert torch.equal(again.scores(x), agent.scores(x))
     assert torch.equal(again.value(x), agent.value(x))
@@ -100,9 +100,9 @@ def test_there_and_back_through_a_file(agent: ImpalaAgent, x: Tensor, tmp_path: 
 
 
 def test_an_agent_to_start_from_must_fit() -> None:
-    check_fit(ImpalaAgent(hidden=(64, 64)), ImpalaAgent())  # frames: always one network
+    check_init(ImpalaAgent(hidden=(64, 64)), ImpalaAgent())  # frames: always one network
     with pytest.raises(BadInput, match=r"its actions is Discrete\(n=15\), needed is Discrete\(n=4\)"):
-        check_fit(ImpalaAgent(), ImpalaAgent(n=4))
+        check_init(ImpalaAgent(), ImpalaAgent(n=4))
 
 
 # ---------------------------------------------------------------------------------------------------- what is bounded

@@ -1,11 +1,17 @@
 """A world whose every step is known: what is collected from it must be exactly what happened."""
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
 from radial.agents.policies import CategoricalAgent, GaussianAgent
-from radial.attacks.learning import Rollouts, as_vector, fresh_mlp, minibatches, opened, policy
+from radial.attacks.fitting import Rollouts, as_vector, fresh_env, fresh_mlp, minibatches, policy
+from radial.attacks.sarsa import RobustSarsa
+from radial.attacks.transfer import Transfer
+from radial.core.ball import Ball
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, Step
 
 A = torch.tensor([[0.9, 0.2], [-0.1, 0.8]])
@@ -92,10 +98,10 @@ def test_an_agent_must_fit_the_world() -> None:
 
 def test_a_world_of_the_caller_stays_open_and_one_of_ours_does_not() -> None:
     world = LinearWorld(2)
-    with opened(world, 99, 0) as same:
+    with fresh_env(world, 99, 0) as same:
         assert same is world
     assert not world.closed
-    with opened(EnvSpec("classic", "CartPole-v1"), 2, 0) as ours:
+    with fresh_env(EnvSpec("classic", "CartPole-v1"), 2, 0) as ours:
         assert ours.num_envs == 2
     with pytest.raises(RuntimeError, match="closed"):
         ours.reset()
@@ -111,3 +117,18 @@ def test_a_fresh_network_comes_from_its_generator_alone() -> None:
     one, two = (fresh_mlp([3, 8, 1], torch.Generator().manual_seed(1)) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(one.parameters(), two.parameters(), strict=True))
     assert torch.equal(before, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("attack", [RobustSarsa(iterations=1, samples=64, epochs=1, parts=2), Transfer(samples=100)])
+def test_an_agent_needs_no_base_class_to_be_learned_from(attack: RobustSarsa | Transfer) -> None:
+    agent = random_agent(discrete=True)
+    parts = {name: getattr(agent, name) for name in ("network", "actions", "observation_shape", "prepare", "act")}
+    duck: Any = SimpleNamespace(**parts, scores=agent.network)
+    ball = Ball(torch.zeros(2, 2), 0.1)
+    shown = [
+        attack.fit(each, LinearWorld(4, discrete=True), 0).perturb(each, ball, torch.Generator().manual_seed(0))
+        for each in (agent, duck)
+    ]
+    assert torch.equal(*shown)
+    with pytest.raises(BadInput, match="agent must be an agent"):
+        attack.fit(agent.network, LinearWorld(4, discrete=True), 0)  # type: ignore[arg-type]
