@@ -29,13 +29,14 @@ def worst_case_surrogate(log_prob: Bounds, old_log_prob: Tensor, advantage: Tens
 def six_way_surrogate(
     clean: Tensor, log_prob: Bounds, old_log_prob: Tensor, advantage: Tensor, raw_advantage: Tensor, clip: float
 ) -> Tensor:
-    """What the authors' MuJoCo code minimises over: the nominal terms and those of both bounds, (B,).
+    """Minimum of the nominal surrogate and those of both bounds, (B,), to be maximised: the authors' MuJoCo code.
 
     clean  log-probability (B,)        advantage  standardised (B,)        raw_advantage  (B,), as GAE gave it
 
-    min{ρ·Â, clip(ρ)·Â, ρ_hi·A, clip(ρ_hi)·A, ρ_lo·A, clip(ρ_lo)·A} with Â standardised and A raw. A is about six
-    times smaller than Â on these tasks, so the nominal terms win wherever Â < 0 and the bounds matter for good
-    actions only.
+    min{ρ·Â, clip(ρ)·Â, ρ_hi·A, clip(ρ_hi)·A, ρ_lo·A, clip(ρ_lo)·A} with Â standardised and A raw. With s the standard
+    deviation of A, below 1 where rewards are scaled, and a mean near 0, Â ≈ A/s. A good action then gets the term of
+    ρ_lo at weight s. A bad one gets the nominal term only while ρ_hi < max(ρ, 1 − clip)/s, at s = 1/6 up to about six
+    times ρ; beyond that the term of ρ_hi is the smallest, and it is not clipped.
     """
     check_shapes(clean, "B", log_prob.lower, "B", old_log_prob, "B", advantage, "B", raw_advantage, "B")
     terms = (

@@ -163,7 +163,7 @@ class Scales:
     actions = Discrete(2)
 
     def __init__(self) -> None:
-        self.network = nn.Linear(2, 2, bias=False)
+        self.network = self.choice = nn.Linear(2, 2, bias=False)
         nn.init.eye_(self.network.weight)
 
     def scores(self, x: Tensor) -> Tensor:
