@@ -56,17 +56,17 @@ def _wrong_stride(original: Any) -> Any:
 
 
 def _only_lower_line(original: Any) -> Any:
-    def lines(self: Any, lower: torch.Tensor, upper: torch.Tensor) -> activation.Lines:
+    def lines(self: Any, lower: torch.Tensor, upper: torch.Tensor) -> activation.LinePair:
         below, below_at, _, _ = original(self, lower, upper)
-        return activation.Lines(below, below_at, below, below_at)
+        return activation.LinePair(below, below_at, below, below_at)
 
     return lines
 
 
 def _chord_without_intercept(original: Any) -> Any:
-    def lines(self: Any, lower: torch.Tensor, upper: torch.Tensor) -> activation.Lines:
+    def lines(self: Any, lower: torch.Tensor, upper: torch.Tensor) -> activation.LinePair:
         below, below_at, above, above_at = original(self, lower, upper)
-        return activation.Lines(below, below_at, above, torch.zeros_like(above_at))
+        return activation.LinePair(below, below_at, above, torch.zeros_like(above_at))
 
     return lines
 

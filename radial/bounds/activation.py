@@ -16,7 +16,7 @@ from radial.bounds.affine import Backward
 from radial.bounds.interval import Interval, compiling, monotone
 
 
-class Lines(NamedTuple):
+class LinePair(NamedTuple):
     """lower_slope·x + lower_intercept ≤ φ(x) ≤ upper_slope·x + upper_intercept on the interval; all (B, *shape)."""
 
     lower_slope: Tensor
@@ -35,7 +35,7 @@ class Activation(ABC):
     partial = 1.0
     steepest = 1.0  # the largest derivative anywhere
 
-    _lines: Lines | None = None
+    _lines: LinePair | None = None
 
     @abstractmethod
     def value(self, x: Tensor) -> Tensor:
@@ -64,10 +64,12 @@ class Activation(ABC):
     def interval(self, *x: Interval) -> Interval:  # noqa: D102
         return monotone(x[0], self.overwrite, self.pull_back)
 
-    def lines(self, lower: Tensor, upper: Tensor) -> Lines:
+    def lines(self, lower: Tensor, upper: Tensor) -> LinePair:
         """Two lines around φ on [lower, upper]: the chosen slopes with exact intercepts."""
         below, above = self.slopes(lower, upper)
-        return Lines(below, self._intercept(below, lower, upper, -1), above, self._intercept(above, lower, upper, +1))
+        return LinePair(
+            below, self._intercept(below, lower, upper, -1), above, self._intercept(above, lower, upper, +1)
+        )
 
     def _intercept(self, slope: Tensor, lower: Tensor, upper: Tensor, sign: int) -> Tensor:
         """Max (sign = +1) or min (−1) of φ(x) − slope·x over the interval."""
@@ -82,7 +84,7 @@ class Activation(ABC):
 
     def backward(self, rows: Tensor, *x: Interval) -> Backward:  # noqa: D102
         if self._lines is None:  # one operator serves one pass, so its interval does not change between calls
-            self._lines = Lines(*(part.unsqueeze(1) for part in self.lines(x[0].lower, x[0].upper)))
+            self._lines = LinePair(*(part.unsqueeze(1) for part in self.lines(x[0].lower, x[0].upper)))
         if compiling():
             return _substitute(rows, self._lines)
         form, constant = _Substitute.apply(rows, *self._lines)
@@ -95,7 +97,7 @@ class Activation(ABC):
         return torch.maximum(self.value(x[0]).abs(), self.value(-x[0]).abs())
 
 
-def _substitute(rows: Tensor, lines: Lines) -> Backward:
+def _substitute(rows: Tensor, lines: LinePair) -> Backward:
     """The same as `_Substitute`, left to autograd and the compiler."""
     positive, negative = rows.clamp(min=0), rows.clamp(max=0)
     form = positive * lines.lower_slope + negative * lines.upper_slope

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from radial.bounds.graph import inspect
-from radial.bounds.methods import BoundMethod, check, check_fit, crown_ibp, is_ours, method, sound
+from radial.bounds.methods import BoundMethod, check_arguments, check_center, crown_ibp, is_ours, method, sound
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds, Verdict
 
@@ -26,7 +26,7 @@ def certify_action(network: nn.Module, ball: Ball, bound: BoundMethod | str = cr
     """
     chosen = method(bound)
     chosen = sound(chosen) if is_ours(chosen) else chosen
-    check(network, ball)
+    check_arguments(network, ball)
     inspect(network)  # before it runs: a forward in train mode would change running statistics
     with torch.no_grad():
         if ball.center.shape[0] == 0:
@@ -34,7 +34,7 @@ def certify_action(network: nn.Module, ball: Ball, bound: BoundMethod | str = cr
         try:
             scores = network(ball.center.clone())  # a copy, for some networks overwrite their input
         except RuntimeError as error:
-            check_fit(network, ball, error)
+            check_center(network, ball, error)
             raise
         if scores.ndim != 2 or scores.shape[1] < 2:
             raise BadInput(f"network must return scores (B, A) with A ≥ 2, got shape {tuple(scores.shape)}")

@@ -236,17 +236,17 @@ class _Tracer(fx.Tracer):
         return any(a is buffer for buffer in self.root.buffers())
 
 
-class Step(NamedTuple):
+class TracedStep(NamedTuple):
     """One line of the traced forward, and for a module called with one positional argument its rule."""
 
     node: fx.Node
-    rule: layers.Rule | None
+    rule: layers.LayerRule | None
 
 
 class Trace(NamedTuple):
     """The traced forward, and the tensors it makes. Holds no module, so that it does not keep a network alive."""
 
-    steps: list[Step]
+    steps: list[TracedStep]
     constants: dict[str, Tensor]
     single: bool  # the network is one layer, traced inside a container
 
@@ -281,7 +281,7 @@ def trace(network: nn.Module, sound: bool = False) -> tuple[Trace, dict[str, nn.
     for node in graph.nodes:
         simple = node.op == "call_module" and len(node.args) == 1 and not node.kwargs
         simple = simple and isinstance(node.args[0], fx.Node)
-        steps.append(Step(node, layers.rule_for(root.get_submodule(str(node.target)), sound) if simple else None))
+        steps.append(TracedStep(node, layers.rule_for(root.get_submodule(str(node.target)), sound) if simple else None))
     result = Trace(steps, tracer.constants, single)
     if not sound and not tracer.constants:  # a tensor made in forward may differ the next time
         _TRACES[network] = fingerprint, result

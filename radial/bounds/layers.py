@@ -111,7 +111,7 @@ class Context:
         raise UnsupportedLayer(f"no bound rule for {why} at {self.place}; see CONTRIBUTING.md on how to add a layer")
 
 
-Rule = Callable[[Context, Any], Op]
+LayerRule = Callable[[Context, Any], Op]
 
 
 def has_rule(module: nn.Module, sound: bool = False) -> bool:
@@ -119,7 +119,7 @@ def has_rule(module: nn.Module, sound: bool = False) -> bool:
     return rule_for(module, sound) is not _refuse
 
 
-def rule_for(module: nn.Module, sound: bool = False) -> Rule:
+def rule_for(module: nn.Module, sound: bool = False) -> LayerRule:
     """The rule of the first class in the module's family whose forward the module really runs.
 
     sound  do not take a module's word for being linear: its forward may round otherwise than its folded weights
@@ -272,7 +272,7 @@ def _pair(value: int | Sequence[int]) -> tuple[int, int]:
     return (value, value) if isinstance(value, int) else (value[0], value[-1])
 
 
-MODULES: dict[type[nn.Module], Rule] = {
+MODULES: dict[type[nn.Module], LayerRule] = {
     nn.Linear: lambda context, m: dense(context, m.weight, m.bias),
     nn.Conv1d: _convolution,
     nn.Conv2d: _convolution,

@@ -79,7 +79,7 @@ def _run(
     tighten_all: bool,
     substitute: bool,
 ) -> Bounds:
-    check(network, ball, rows, memory)
+    check_arguments(network, ball, rows, memory)
     if ball.center.shape[0] == 0:
         # No samples: run one that is thrown away, to learn the shape of the answer.
         one = None if rows is None else rows.new_zeros((1, *rows.shape[1:]))
@@ -118,7 +118,7 @@ def _bounds(
     try:
         program = build(network, ball, rounding, tighten)
     except RuntimeError as error:
-        check_fit(network, ball, error)
+        check_center(network, ball, error)
         raise
     _check_rows(program, rows)
     return _read(program, rows, substitute, memory)
@@ -154,7 +154,7 @@ def _any_ball(ball: Ball) -> Ball:
     return Ball(center, ball.radius, ball.p, ball.low, ball.high)
 
 
-def check(network: nn.Module, ball: Ball, rows: Tensor | None = None, memory: int = MEMORY) -> None:
+def check_arguments(network: nn.Module, ball: Ball, rows: Tensor | None = None, memory: int = MEMORY) -> None:
     """Refuse arguments that cannot be meant, one line each."""
     if not isinstance(network, nn.Module):
         raise BadInput(f"network must be a torch.nn.Module, got {type(network).__name__}")
@@ -178,7 +178,7 @@ def check(network: nn.Module, ball: Ball, rows: Tensor | None = None, memory: in
         raise BadInput(f"rows must have batch size {ball.center.shape[0]}, or 1 to share them, got {rows.shape[0]}")
 
 
-def check_fit(network: nn.Module, ball: Ball, error: RuntimeError) -> None:
+def check_center(network: nn.Module, ball: Ball, error: RuntimeError) -> None:
     """If the network itself cannot take the centre, the fault is the caller's and not a rule's."""
     try:
         with torch.no_grad():
@@ -237,7 +237,7 @@ def mixed(first: BoundMethod | str, second: BoundMethod | str, weight: float) ->
             torch.maximum(upper, torch.minimum(a.upper, b.upper)),
         )
 
-    both.__name__ = f"{weight:g}·{name_of(one)} + {1 - weight:g}·{name_of(two)}"
+    both.__name__ = f"{weight:g}·{method_name(one)} + {1 - weight:g}·{method_name(two)}"
     return both
 
 
@@ -254,7 +254,7 @@ def best_of(*methods: BoundMethod | str) -> BoundMethod:
             functools.reduce(torch.minimum, (bounds.upper for bounds in found)),
         )
 
-    tightest.__name__ = f"best of {', '.join(map(name_of, each))}"
+    tightest.__name__ = f"best of {', '.join(map(method_name, each))}"
     return tightest
 
 
@@ -279,7 +279,7 @@ def is_ours(base: BoundMethod) -> bool:
         return False
 
 
-def name_of(base: BoundMethod) -> str:
+def method_name(base: BoundMethod) -> str:
     """What a method is called in a result."""
     inner = base.func if isinstance(base, functools.partial) else base
     return next((name for name, known in METHODS.items() if known is inner), getattr(inner, "__name__", repr(inner)))

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from radial.bounds.activation import Activation, Lines
+from radial.bounds.activation import Activation, LinePair
 from radial.bounds.affine import Backward
 from radial.bounds.interval import Interval, rectified
 
@@ -46,10 +46,10 @@ class ReLU(Activation):
     def stationary(self, slope: Tensor) -> list[Tensor]:  # noqa: D102
         return [torch.zeros_like(slope)]
 
-    def lines(self, lower: Tensor, upper: Tensor) -> Lines:
+    def lines(self, lower: Tensor, upper: Tensor) -> LinePair:
         """The same as for any activation, written out because it is the one that counts."""
         identity, chord = self.slopes(lower, upper)
-        return Lines(identity, torch.zeros_like(lower), chord, -chord * lower.clamp(max=0))
+        return LinePair(identity, torch.zeros_like(lower), chord, -chord * lower.clamp(max=0))
 
 
 class Clamp(Activation):

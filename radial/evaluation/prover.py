@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from radial.bounds.certify import certify_action
-from radial.bounds.methods import METHODS, BoundMethod, best_of, is_ours, method, name_of, sound
+from radial.bounds.methods import METHODS, BoundMethod, best_of, is_ours, method, method_name, sound
 from radial.core.agent import Agent
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Discrete, Verdict
@@ -41,7 +41,7 @@ class Prover:
             known = (*METHODS, BEST)
             raise BadInput(f"bound must be one of {', '.join(known)}, got {bound!r}{nearest(bound, known)}")
         found = best_of(*METHODS) if bound == BEST else method(bound)
-        name = bound if isinstance(bound, str) else name_of(found)
+        name = bound if isinstance(bound, str) else method_name(found)
         return cls(name, sound(found), "outward-rounded") if is_ours(found) else cls(name, found, "as given")
 
 

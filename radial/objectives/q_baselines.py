@@ -24,7 +24,7 @@ from radial.objectives.q_learning import (
     Plain,
     QLoss,
     clean_pass,
-    mean,
+    weighted_mean,
 )
 
 INNER = ("convex", "pgd")
@@ -87,7 +87,9 @@ class SA(OneNetwork, Scheduled):
             margin = _apply(rows, nets.online.advantages(self._search(nets.online.advantages, ball, rows, batch)))
         regular = margin_hinge(margin, self.hinge)
         total = clean.td + at["weight"] * regular
-        return clean.loss(total, batch, hinge=mean(regular, batch), positive_margin=(margin > 0).all(1).float().mean())
+        return clean.loss(
+            total, batch, hinge=weighted_mean(regular, batch), positive_margin=(margin > 0).all(1).float().mean()
+        )
 
     def _search(self, network: nn.Module, ball: Ball, rows: Tensor, batch: Batch) -> Tensor:
         """Where the smallest margin is low, (B, *obs): projected sign steps, the last iterate."""
@@ -128,7 +130,7 @@ class Distilled(TwoNetworks, Unscheduled):
         clean, student = clean_pass(nets, batch, td), _student(nets)
         greedy = clean.q.argmax(1)
         learned = imitation(student.advantages(batch.x), greedy)
-        return clean.loss(clean.td + learned, batch, imitation=mean(learned, batch))
+        return clean.loss(clean.td + learned, batch, imitation=weighted_mean(learned, batch))
 
 
 @dataclass(frozen=True)
@@ -176,8 +178,8 @@ class RS(TwoNetworks, Scheduled):
         return clean.loss(
             rows,
             batch,
-            imitation=mean(learned, batch),
-            worst_imitation=mean(worst, batch),
+            imitation=weighted_mean(learned, batch),
+            worst_imitation=weighted_mean(worst, batch),
             bound_width=bounds.width.mean(),
         )
 

@@ -115,9 +115,11 @@ class CleanPass(NamedTuple):
 
     def loss(self, rows: Tensor, batch: Batch, **parts: Tensor) -> QLoss:
         """The weighted mean of `rows` (B,), the parts it is made of, and |TD error|."""
-        known = {"losses/td_loss": mean(self.td, batch), "charts/q_value": taken(self.q, batch.action).mean()}
+        known = {"losses/td_loss": weighted_mean(self.td, batch), "charts/q_value": taken(self.q, batch.action).mean()}
         named = known | {f"robust/{name}": part for name, part in parts.items()}
-        return QLoss(mean(rows, batch), {name: part.detach() for name, part in named.items()}, self.error.abs())
+        return QLoss(
+            weighted_mean(rows, batch), {name: part.detach() for name, part in named.items()}, self.error.abs()
+        )
 
 
 def clean_pass(nets: Nets, batch: Batch, td: TD) -> CleanPass:
@@ -131,7 +133,7 @@ def clean_pass(nets: Nets, batch: Batch, td: TD) -> CleanPass:
     return CleanPass(first, value, q, target, td.shape(error), error.detach())
 
 
-def mean(rows: Tensor, batch: Batch) -> Tensor:
+def weighted_mean(rows: Tensor, batch: Batch) -> Tensor:
     """The mean of a loss (B,) under the importance weights of the batch."""
     return (batch.weight * rows).mean()
 
@@ -194,7 +196,9 @@ class RadialQ(OneNetwork, Radial):
         bounds = bound_advantages(nets.online, batch.x, clean.first, self.bound, at)
         adversarial = self.adversarial(bounds, clean, batch, td)
         rows = torch.lerp(adversarial, clean.td, at["kappa"])
-        return clean.loss(rows, batch, adversarial_loss=mean(adversarial, batch), bound_width=bounds.width.mean())
+        return clean.loss(
+            rows, batch, adversarial_loss=weighted_mean(adversarial, batch), bound_width=bounds.width.mean()
+        )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from radial.losses.policy import gae, k_step_returns
 from radial.objectives.base import Coefficients, Objective
 from radial.objectives.policy_gradient import Batch
 from radial.training.adam import AMSGradState, amsgrad_, start_amsgrad
-from radial.training.rollouts import Returns, Rollout, check_finite, collect
+from radial.training.rollouts import Returns, Rollout, check_rollout, collect
 from radial.training.update import Flat, Update
 
 
@@ -202,7 +202,7 @@ class Player:
         self.learner.take(self.model)
         rollout, self._x = collect(self.env, self._x, self.actor, None, self.returns, rhythm.rollout, self.rng)
         real = int(rollout.real.sum())
-        check_finite(rollout, step + real)
+        check_rollout(rollout, step + real)
         if real:  # a rollout of one step may hold nothing but resets
             batch = estimate(rollout, self.actor.values(self._x), rhythm.discount, rhythm.lam)
             gradient = self.learner.gradient(batch, step + real if clock is None else clock(step + real))

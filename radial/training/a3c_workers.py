@@ -33,7 +33,7 @@ TELL = 0.5  # seconds between two reports of a worker, at least
 STARTING = 5  # how many times `patience` a worker has for its first update: it imports, and may compile
 GRACE = 15.0  # seconds that workers have to finish their update when they are told to stop
 MOST_IN_A_ROW = 5  # restarts of a worker without an update in between
-KINDS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (FloatingPointError, EnvFault, BadInput)}
+PASSED_ON: dict[str, type[Exception]] = {kind.__name__: kind for kind in (FloatingPointError, EnvFault, BadInput)}
 
 Build = Callable[[int, int], Player]  # of a worker's number and how often it was started before
 
@@ -276,8 +276,8 @@ class Crew:
 def _error(index: int, failure: Failure) -> Exception:
     """The error of a worker, as one of ours where it is one that a person is told in a line."""
     whole = WorkerFailed(f"worker {index} failed\n\n{failure.trace}")
-    if failure.kind not in KINDS:
+    if failure.kind not in PASSED_ON:
         return whole
-    error = KINDS[failure.kind](f"worker {index}: {failure.message}")
+    error = PASSED_ON[failure.kind](f"worker {index}: {failure.message}")
     error.__cause__ = whole
     return error

@@ -31,7 +31,7 @@ from radial.runs.run import Run, Stopped, derived_seed
 from radial.training.adversary import RolloutAttack
 from radial.training.ppo_update import STANDARDIZE, Learner, Limits, Minibatch
 from radial.training.ramp import Guide, some, time_at
-from radial.training.rollouts import Returns, Rollout, check_finite, collect, shown
+from radial.training.rollouts import Returns, Rollout, check_rollout, collect, shown
 from radial.training.sight import PPOAgent, Sight, agent_to_train, sight_of
 
 
@@ -186,7 +186,7 @@ def train_ppo(
             update += 1
 
             # ----------------------------------------------------------------------------------------------- learn
-            check_finite(rollout, step)
+            check_rollout(rollout, step)
             data = estimate(rollout, sight, config.discount, config.lam, anchor)
             del rollout  # its frames are in `data` once more
             time_now = time_at(guide, step)

@@ -15,7 +15,7 @@ from radial.core.data import BadInput
 
 WINDOW = 20  # episodes that say how the agent does now
 ROWS = 64  # observations at most that are looked at
-Watch = Callable[[Any, Tensor], Mapping[str, float]]  # (agent, x in network units) → what to log
+Probe = Callable[[Any, Tensor], Mapping[str, float]]  # (agent, x in network units) → what to log
 
 
 class Ramp:
@@ -89,7 +89,7 @@ def _moments(values: Sequence[float]) -> tuple[float, float]:
 class Guide:
     """A watched ramp together with the one who watches: what a training loop is given."""
 
-    def __init__(self, ramp: Ramp, watch: Watch) -> None:
+    def __init__(self, ramp: Ramp, watch: Probe) -> None:
         self.ramp, self.watch = ramp, watch
 
     @property

@@ -19,7 +19,7 @@ from radial.core import checks
 from radial.core.data import BadInput
 from radial.core.schedules import Linear, Schedule
 
-DTYPES = (torch.uint8, torch.float32, torch.float64)  # of observations
+REPLAY_DTYPES = (torch.uint8, torch.float32, torch.float64)  # of observations
 COLUMNS = {"reward": torch.float32, "action": torch.int32, "terminated": torch.bool, "valid": torch.bool}  # of a row
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
@@ -329,7 +329,7 @@ def check_memory(
     """The bytes that a replay will hold, or a BadInput if they are more than there are."""
     checks.check_whole("replay_capacity", capacity, 1)
     checks.check_whole("num_envs", num_envs, 1)
-    if dtype not in DTYPES:
+    if dtype not in REPLAY_DTYPES:
         raise BadInput(f"observations must be uint8, float32 or float64 to be held in a replay, got {dtype}")
 
     def needed(capacity: int) -> int:

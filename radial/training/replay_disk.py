@@ -27,7 +27,7 @@ from torch import Tensor
 from radial.runs.files import Corrupt, DiskFull, one_line, require, sync, writing
 from radial.training.replay import Replay
 
-CHUNK = 1 << 22  # bytes read or written at once
+IO_BYTES = 1 << 22  # bytes read or written at once
 _NAMES = {
     torch.uint8: "U8", torch.int32: "I32", torch.bool: "BOOL", torch.float32: "F32", torch.float64: "F64",
 }  # fmt: skip
@@ -134,7 +134,7 @@ def _write(replay: Replay, folder: Path, first: int, last: int) -> dict[str, Any
 
 def _put(file: Any, part: memoryview, digest: Any) -> None:
     while part:  # a write may be short
-        done = file.write(part[:CHUNK])
+        done = file.write(part[:IO_BYTES])
         digest.update(part[:done])
         part = part[done:]
 
@@ -194,7 +194,7 @@ def check_segments(folder: Path, state: Mapping[str, Any]) -> None:
     for segment in _checked(folder, state):
         path, digest = folder / _name(segment), hashlib.sha256()
         with _reading(path, segment) as file:
-            while chunk := file.read(CHUNK):
+            while chunk := file.read(IO_BYTES):
                 digest.update(chunk)
         _check_hash(path, segment, digest)
 
@@ -229,8 +229,8 @@ def _read(replay: Replay, path: Path, segment: Mapping[str, Any]) -> None:
         require(found == header and size == segment["size"], path, "holds other columns than this replay")
         digest.update(found)
         for part in _parts(replay, segment["first"], segment["last"]):
-            for at in range(0, len(part), CHUNK):
-                chunk = part[at : at + CHUNK]
+            for at in range(0, len(part), IO_BYTES):
+                chunk = part[at : at + IO_BYTES]
                 require(file.readinto(chunk) == len(chunk), path, "ends early")  # type: ignore[attr-defined]
                 digest.update(chunk)
     _check_hash(path, segment, digest)

@@ -135,7 +135,7 @@ def collect(
     return Rollout(torch.stack([*xs, x]), *learned), x
 
 
-def check_finite(rollout: Rollout, step: int) -> None:
+def check_rollout(rollout: Rollout, step: int) -> None:
     """Stop before anything is learned from NaN or inf."""
     for name in ("x", "action", "reward"):
         column: Tensor = getattr(rollout, name)
