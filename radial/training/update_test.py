@@ -1,9 +1,18 @@
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import pytest
 import torch
+from torch import Tensor, nn
 
+from radial.agents.q_agent import QAgent
+from radial.bounds import graph
+from radial.core.schedules import Linear
+from radial.objectives.q_objectives import TD, Batch, Nets, Plain, QLoss, RadialOverlap
 from radial.training.adam import adam, adam_, amsgrad_, start, start_amsgrad
+from radial.training.dqn import QLearner
+from radial.training.replay import Sample
 from radial.training.update import Flat
 
 
@@ -99,3 +108,68 @@ def test_kernels_lie_channels_last_and_come_back_as_they_were():
     again = flat.split(vector)["kernel"]
     assert torch.equal(again, kernel)
     assert again.is_contiguous(memory_format=torch.channels_last)
+
+
+class Asked:
+    """An objective that counts how often it is asked for its form."""
+
+    draws = 0
+    student = False
+
+    def __init__(self, radius: Linear) -> None:
+        self.radius, self.asked, self.clean = radius, 0, Plain()
+
+    def coefficients(self, step: int) -> dict[str, float]:
+        return {"radius": self.radius(step)}
+
+    def at(self, step: int) -> object:
+        self.asked += 1
+        return self if self.radius(step) > 0 else self.clean
+
+    def __call__(self, nets: Nets, batch: Batch, at: Mapping[str, Tensor], td: TD) -> QLoss:
+        return self.clean(nets, batch, at, td)
+
+
+def q_learner(objective: Any) -> QLearner:
+    agent = QAgent((3,), 2, (8,))
+    agent.initialize(torch.Generator().manual_seed(0))
+    return QLearner(agent, None, objective, TD(), 0.9, rate=1e-3, adam_eps=1e-8, max_grad_norm=None, compile=False)
+
+
+def sample() -> Sample:
+    rng = torch.Generator().manual_seed(1)
+    x, next_x = torch.rand(2, 5, 3, generator=rng)
+    ones = torch.ones(5)
+    return Sample(x, torch.tensor([0, 1, 0, 1, 0]), ones, next_x, ones > 1, ones, torch.arange(5), ones)
+
+
+def test_the_form_of_an_objective_is_asked_for_where_a_schedule_begins_and_ends():
+    """ε grows from 0 at step 10 to ½ at step 20: two phases, and no question in between."""
+    objective = Asked(Linear(0.5, 10, 20))
+    learner = q_learner(objective)
+    for step in range(31):
+        learner.learn(sample(), step, torch.Generator())
+    assert objective.asked == 2
+
+
+def test_a_user_sees_the_coefficients_of_every_step():
+    learner = q_learner(RadialOverlap(Linear(0.5, 10, 20)))
+    for step in (15, 17, 20):
+        phase = learner.move_to(step)
+        assert isinstance(phase.objective, RadialOverlap)
+        assert float(learner._at["radius"]) == pytest.approx((step - 10) / 20)
+
+
+def test_a_dueling_network_is_traced_once(monkeypatch: pytest.MonkeyPatch):
+    traced: list[nn.Module] = []
+    trace = graph._Tracer.trace
+
+    def counted(self: Any, root: nn.Module, *rest: Any) -> Any:
+        traced.append(root)
+        return trace(self, root, *rest)
+
+    monkeypatch.setattr(graph._Tracer, "trace", counted)
+    learner = q_learner(RadialOverlap(0.1))
+    for _ in range(5):
+        learner.learn(sample(), 0, torch.Generator())
+    assert len(traced) == 1
