@@ -1,56 +1,40 @@
-"""Who may import whom. Reads every import with ast, so an arrow against the table cannot hide inside a function."""
+"""Who may import whom, and one meaning per name. Reads every import with ast, so an arrow cannot hide in a function.
+
+The table is the one in docs/architecture.md.
+"""
 
 import ast
+from collections import defaultdict
 from pathlib import Path
 
 import pytest
 
-PACKAGE = Path(__file__).parent.parent / "radial"
-
-ALLOWED: dict[str, set[str]] = {
-    "version": set(),
-    "core": set(),
-    "bounds": {"core"},
-    "losses": {"core"},
-    "agents": {"core"},
-    "envs": {"core"},
-    "runs": {"core"},
-    "objectives": {"core", "bounds", "losses"},
-    "training": {"core", "bounds", "losses", "objectives", "agents", "envs", "runs"},
-    "attacks": {"core", "bounds", "losses", "agents", "envs"},
-    "evaluation": {"core", "bounds", "agents", "envs"},
-    "recipes": {"core", "agents", "objectives", "training", "attacks", "envs", "runs"},
-    "workflows": {
-        "core",
-        "bounds",
-        "agents",
-        "envs",
-        "runs",
-        "objectives",
-        "training",
-        "attacks",
-        "evaluation",
-        "recipes",
-    },
-    "reports": {"core"},
-    "bench": {"core", "bounds", "losses", "agents", "envs", "objectives", "training"},
-}
-OPEN = {"cli", "commands", "__init__", "__main__"}  # may import everything
-EXTRA: dict[str, set[str]] = {
-    "attacks/learned.py": {"training"},
-    "recipes/tables.py": {"workflows"},
-    "runs/config.py": {"objectives", "training"},  # to be mended
-    "reports/figures.py": {"workflows", "recipes"},
-    "reports/markdown.py": {"workflows", "recipes"},
-    "reports/plots.py": {"workflows", "recipes"},
-}
-HEAVY_IN_CORE = {"abc", "torch", "math", "dataclasses", "enum", "typing", "collections", "numbers", "difflib"}
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "radial"
+PAGE = ROOT / "docs" / "architecture.md"
+EVERYTHING = "everything"
+ALONE = {"version", "__init__", "__main__"}  # files of the package itself
+EXTRA: dict[str, set[str]] = {"attacks/learned.py": {"training"}}  # an adversary that is trained
+IN_CORE = {"abc", "torch", "math", "dataclasses", "enum", "typing", "collections", "numbers", "difflib"}
 SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if not path.name.endswith("_test.py"))
 
 
-def room(path: Path) -> str:
-    relative = path.relative_to(PACKAGE)
-    return relative.parts[0].removesuffix(".py")
+def import_table(text: str) -> dict[str, set[str] | None]:
+    """Rooms and the rooms they may import, from the page; None: all."""
+    lines = text.partition("## Who may import whom")[2].partition("\n## ")[0].splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("| ")]
+    found: dict[str, set[str] | None] = {}
+    for rooms, allowed, *_ in cells[1:]:
+        for room in rooms.split(", "):
+            found[room] = None if allowed == EVERYTHING else {name for name in allowed.split(", ") if name != "–"}
+    return found
+
+
+ALLOWED = import_table(PAGE.read_text())
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 def imports(path: Path) -> set[str]:
@@ -67,32 +51,85 @@ def imports(path: Path) -> set[str]:
 
 def wrong_arrows(here: str, name: str, found: set[str]) -> list[str]:
     rooms = {parts[1] for parts in (module.split(".") for module in found) if parts[0] == "radial" and len(parts) > 1}
-    allowed = ALLOWED[here] | {here} | EXTRA.get(name, set())
+    mine = ALLOWED[here]
+    allowed = rooms if mine is None else mine | {here} | EXTRA.get(name, set())
     return [f"{name} imports {other}" for other in sorted(rooms - allowed)]
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_arrows_point_the_right_way(path: Path) -> None:
-    here = room(path)
-    if here in OPEN:
+    here = room_of(path)
+    if here in ALONE:
         return
-    assert here in ALLOWED, f"a new room '{here}' needs a row in the table"
+    assert here in ALLOWED, f"a new room '{here}' needs a row in {PAGE.name}"
     assert wrong_arrows(here, str(path.relative_to(PACKAGE)), imports(path)) == []
 
 
 def test_the_check_would_notice() -> None:
     assert wrong_arrows("core", "core/x.py", {"radial.bounds.methods"}) == ["core/x.py imports bounds"]
     assert wrong_arrows("bounds", "bounds/x.py", {"radial.core.ball", "torch"}) == []
-    assert wrong_arrows("attacks", "attacks/learned.py", {"radial.training.ppo"}) == []
+    assert wrong_arrows("attacks", "attacks/gradient.py", {"radial.training.ppo"}) != []
+    assert wrong_arrows("commands", "commands/x.py", {"radial.training.ppo"}) == []
+
+
+def test_every_room_of_the_table_is_there() -> None:
+    rooms = {room_of(path) for path in SOURCES} - ALONE
+    assert rooms == set(ALLOWED)
 
 
 def test_core_knows_torch_and_nothing_else() -> None:
     for path in SOURCES:
-        if room(path) == "core":
+        if room_of(path) == "core":
             outside = {module.split(".")[0] for module in imports(path)} - {"radial"}
-            assert outside <= HEAVY_IN_CORE, f"{path.name} imports {outside - HEAVY_IN_CORE}"
+            assert outside <= IN_CORE, f"{path.name} imports {outside - IN_CORE}"
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(PACKAGE)))
 def test_a_file_is_small_enough_to_hold_in_mind(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 400
+
+
+# ------------------------------------------------------------------------------------------------ one name, one meaning
+
+
+def public_names(source: str) -> set[str]:
+    """Classes, functions and constants of a module that do not begin with an underscore."""
+    found: set[str] = set()
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            found.add(node.name)
+        elif isinstance(node, ast.Assign | ast.AnnAssign):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            found |= {target.id for target in targets if isinstance(target, ast.Name)}
+    return {name for name in found if not name.startswith("_")}
+
+
+def shared(of: dict[str, set[str]]) -> dict[str, list[str]]:
+    """Names that stand in several rooms. of: the names of each room."""
+    rooms = defaultdict(set)
+    for room, names in of.items():
+        for name in names:
+            rooms[name].add(room)
+    return {name: sorted(found) for name, found in rooms.items() if len(found) > 1}
+
+
+def in_rooms(names_of: object) -> dict[str, set[str]]:
+    found: dict[str, set[str]] = defaultdict(set)
+    for path in SOURCES:
+        if room_of(path) not in {*ALONE, "cli", "commands"}:  # a command is called as what it calls
+            found[room_of(path)] |= names_of(path)  # type: ignore[operator]
+    return found
+
+
+def test_a_public_name_stands_in_one_room() -> None:
+    assert shared(in_rooms(lambda path: public_names(path.read_text()))) == {}
+
+
+def test_a_module_is_called_as_no_other_room_calls_one() -> None:
+    assert shared(in_rooms(lambda path: {path.stem} - {"__init__"})) == {}
+
+
+def test_the_names_would_be_noticed() -> None:
+    names = public_names("A = 1\nclass B: ...\ndef c(): ...\n_d = 2\nE: int = 3\n")
+    assert names == {"A", "B", "c", "E"}
+    assert shared({"core": {"A", "B"}, "envs": {"B"}}) == {"B": ["core", "envs"]}
