@@ -8,13 +8,13 @@ from typing import NoReturn
 import torch
 from torch import Tensor, nn
 
-from radial.agents.foreign import Wrapped, WrappedCategorical, WrappedGaussian, WrappedQ
+from radial.agents.foreign import Wrapped, WrappedCategorical, WrappedGaussian, WrappedQ, no_agent
 from radial.agents.networks import ACTIVATIONS
 from radial.agents.normalizer import TINY, Moments
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.preprocessing import AsFloat, Frames, RunningScale
 from radial.agents.q_agent import FRAME, QAgent
-from radial.agents.registry import AnyAgent, Loaded, no_agent
+from radial.agents.registry import AnyAgent, Loaded
 from radial.core.data import BadInput
 
 NEVER = 1e8  # a clip that no observation meets

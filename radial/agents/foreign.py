@@ -5,7 +5,7 @@ saved it becomes one of ours (`adopted`).
 """
 
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -179,3 +179,110 @@ def _outputs(module: nn.Module) -> int:
     if not layers:
         raise BadInput("actions must be given: the module has no linear layer to tell how many outputs there are")
     return layers[-1].out_features
+
+
+# ----------------------------------------------------------------------------------------- agents without inheritance
+
+PARTS = ("network", "actions", "prepare", "scores", "act")  # that make any object an agent
+
+
+def as_agent(given: object, field: str = "agent", parts: tuple[str, ...] = PARTS) -> Agent:
+    """An `Agent` as it is; any other object with the `parts` of one behind the same interface.
+
+    field  the caller's name of it, for the message where it is no agent
+    parts  the attributes that are needed here; an attack gets by with fewer than an evaluation
+    """
+    if isinstance(given, Agent):
+        return given
+    if not all(hasattr(given, part) for part in parts):
+        raise no_agent(field, given)
+    return _Adapted(given)
+
+
+def no_agent(field: str, given: object) -> BadInput:
+    """The error where something else than an agent is given."""
+    hint = "; rr.wrap makes an agent of a network" if isinstance(given, nn.Module) else ""
+    what = type(given).__name__ if isinstance(given, nn.Module) else repr(given)[:60]
+    return BadInput(f"{field} must be an agent, its path or its name in the zoo, got {what}{hint}")
+
+
+class _Adapted(Agent):
+    """Any object with the parts of an agent, completed by the defaults of `Agent`.
+
+    The only place where attributes of an agent are looked up by name; whatever else is asked for is the object's own.
+    """
+
+    def __init__(self, given: Any) -> None:
+        self._given = given
+        network = getattr(given, "network", None)
+        self.network = network if isinstance(network, nn.Module) else _Scores(given)
+        self.actions = given.actions
+        self.observation_shape = getattr(given, "observation_shape", None)
+        self.valid_range = getattr(given, "valid_range", None)
+        self.clips_actions = bool(getattr(given, "clips_actions", False))
+        self.log_std = getattr(given, "log_std", None)
+        card = getattr(given, "card", None)
+        self.card = card if isinstance(card, Card) else Card(env=None)
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_given" or name.startswith("__"):  # while it is copied there is no object yet
+            raise AttributeError(name)
+        return getattr(self._given, name)
+
+    def prepare(self, obs: Tensor) -> Tensor:
+        """The object's own."""
+        x: Tensor = self._given.prepare(obs)
+        return x
+
+    def scores(self, x: Tensor) -> Tensor:
+        """The object's own."""
+        scores: Tensor = self._given.scores(x)
+        return scores
+
+    def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
+        """The object's own; called without `rng` where there is none, so `act(x)` alone will do."""
+        action: Tensor = self._given.act(x) if rng is None else self._given.act(x, rng)
+        return action
+
+    @property
+    def choice(self) -> nn.Module:
+        """The object's own if it has one, else its network."""
+        choice = getattr(self._given, "choice", None)
+        return self.network if choice is None else choice
+
+    @property
+    def has_value(self) -> bool:
+        """Whether the object has a `value` to call."""
+        return bool(getattr(self._given, "has_value", callable(getattr(self._given, "value", None))))
+
+    def value(self, x: Tensor) -> Tensor:
+        """The object's own."""
+        value: Tensor = self._given.value(x) if self.has_value else super().value(x)
+        return value
+
+    def units(self) -> Tensor | None:
+        """The object's own, or 255 grey levels per unit where observations have a range."""
+        units = getattr(self._given, "units", None)
+        return units() if callable(units) else torch.tensor(1.0 if self.valid_range is None else 255.0)
+
+    @property
+    def normalized(self) -> bool:
+        """Whether the object says so."""
+        return bool(getattr(self._given, "normalized", False))
+
+    @property
+    def name(self) -> str:
+        """Where it was imported from, or the object's type."""
+        return self.card.source or type(self._given).__name__
+
+
+class _Scores(nn.Module):
+    """The scores of an object that has no network, as one."""
+
+    def __init__(self, given: Any) -> None:
+        super().__init__()
+        self._given = given
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores: Tensor = self._given.scores(x)
+        return scores

@@ -1,15 +1,17 @@
 """Any network as an agent: it acts, is attacked and certified like our own."""
 
+import copy
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from radial.agents.foreign import wrap
+from radial.agents.foreign import as_agent, wrap
 from radial.agents.networks import mlp
 from radial.attacks.gradient import MAD, PGD, Critic
 from radial.bounds.certify import certify_action
+from radial.core.agent import Card
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Continuous, Discrete, Verdict
 from radial.evaluation.play import evaluate
@@ -75,3 +77,54 @@ def test_bad_input() -> None:
     agent = wrap(nn.Linear(2, 2), "q", observation_shape=(2,))
     with pytest.raises(BadInput, match=r"obs must have shape \(B, 2\), got \(1, 3\)"):
         agent.prepare(torch.zeros(1, 3))
+
+
+class Duck:
+    """An agent without inheritance."""
+
+    observation_shape, actions, colour = (2,), Discrete(2), "yellow"
+
+    def __init__(self) -> None:
+        self.network = mlp([2, 2])
+
+    def prepare(self, obs: torch.Tensor) -> torch.Tensor:
+        return obs.float()
+
+    def scores(self, x: torch.Tensor) -> torch.Tensor:
+        return self.network(x)
+
+    def act(self, x: torch.Tensor) -> torch.Tensor:
+        return self.scores(x).argmax(-1)
+
+
+def test_any_object_with_the_parts_of_an_agent_is_one() -> None:
+    duck, x = Duck(), torch.randn(3, 2)
+    agent = as_agent(duck)
+    assert as_agent(agent) is agent
+    assert (agent.choice, agent.observation_shape, agent.actions) == (duck.network, (2,), Discrete(2))
+    assert (agent.valid_range, agent.log_std, agent.clips_actions, agent.has_value) == (None, None, False, False)
+    assert (agent.name, agent.normalized, agent.units(), agent.card.env) == ("Duck", False, 1.0, None)
+    assert torch.equal(agent.act(agent.prepare(x)), duck.act(x))
+    assert agent.colour == "yellow"  # type: ignore[attr-defined]
+    assert copy.deepcopy(agent).actions == duck.actions
+    with pytest.raises(NotImplementedError, match="no value"):
+        agent.value(x)
+    with pytest.raises(AttributeError):
+        _ = agent.size  # type: ignore[attr-defined]
+
+
+def test_an_object_may_say_more() -> None:
+    duck: Any = Duck()
+    duck.value, duck.choice, duck.valid_range, duck.log_std = lambda x: x.sum(-1), mlp([2, 2]), (0.0, 1.0), None
+    duck.clips_actions, duck.card, duck.normalized = True, Card(None, source="a pond"), True
+    agent = as_agent(duck)
+    assert agent.choice is duck.choice
+    assert (agent.has_value, agent.clips_actions, agent.name, agent.normalized) == (True, True, "a pond", True)
+    assert (agent.value(torch.ones(1, 2)).item(), float(agent.units())) == (2.0, 255.0)  # type: ignore[arg-type]
+    assert agent.ball(torch.zeros(1, 2), 0.1).low == 0.0
+
+
+@pytest.mark.parametrize(("given", "says"), [(None, "got None"), (3, "got 3"), (mlp([2, 2]), "rr.wrap makes an agent")])
+def test_anything_else_is_refused(given: Any, says: str) -> None:
+    with pytest.raises(BadInput, match=f"init must be an agent, .*{says}"):
+        as_agent(given, "init")

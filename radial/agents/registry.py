@@ -3,8 +3,6 @@
 How an agent of others becomes one of these is in `adopted`.
 """
 
-from torch import nn
-
 from radial.agents.actor_critic import ActorCritic
 from radial.agents.foreign import Wrapped
 from radial.agents.impala_agent import ImpalaAgent
@@ -23,13 +21,6 @@ AGENTS: dict[
     "impala": ImpalaAgent,
 }
 Loaded = AnyAgent | Wrapped  # what a path may lead to: an agent of ours, or one of others
-
-
-def no_agent(field: str, given: object) -> BadInput:
-    """What to raise where something else than an agent is given."""
-    hint = "; rr.wrap makes an agent of a network" if isinstance(given, nn.Module) else ""
-    what = type(given).__name__ if isinstance(given, nn.Module) else repr(given)[:60]
-    return BadInput(f"{field} must be an agent, its path or its name in the zoo, got {what}{hint}")
 
 
 def check_fit(init: AnyAgent, agent: AnyAgent) -> None:

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from radial.agents.foreign import no_agent
 from radial.agents.preprocessing import Frames
-from radial.agents.registry import no_agent
 from radial.agents.saved import load
 from radial.agents.zoo import resolve
 from radial.core.agent import described
