@@ -285,7 +285,7 @@ def spec_of(env: EnvSpec | VecEnv | str) -> EnvSpec:
     if not isinstance(env, EnvSpec | str):
         if not hasattr(env, "spec"):
             raise BadInput(f"env must be an id such as Hopper-v4, an EnvSpec or a VecEnv, got {env!r}")
-        return env.spec  # a VecEnv is what it is
+        return env.spec  # a VecEnv is taken as it is
     spec = spec_for(env) if isinstance(env, str) else env
     if spec.suite == "mujoco" and "backend" not in spec.options:
         return replace(spec, options={**spec.options, "backend": "gymnasium"})

@@ -1,6 +1,6 @@
 """From bounds to verdicts: the bound that is believed, the actions an adversary can force, the alarm if a proof fails.
 
-How episodes are played is in `play`; what these verdicts add up to over episodes in `certificates` and `worst_case`.
+How episodes are played is in `play`; certificates over whole episodes are in `certificates` and `worst_case`.
 """
 
 import math
@@ -78,7 +78,7 @@ def doubt(agent: Agent, radius: float) -> str | None:
 
 
 def warn_of_pixels(agent: Agent, radius: float) -> None:
-    """Say what `doubt` says, as a warning to the caller of the caller."""
+    """`doubt` as a warning to the caller of the caller."""
     text = doubt(agent, radius)
     if text is not None:
         warnings.warn(text, UserWarning, stacklevel=3)
@@ -162,7 +162,7 @@ def threat_model(agent: Agent, radius: float, p: float, bound: BoundMethod | str
 class ProofCheck:
     """Certifies steps of an agent, counts them, and raises if a certified action changes after all.
 
-    calls  batches looked at        steps  rows of them        certified  of these, proven
+    calls  batches looked at        steps  rows of them        certified  of these
     """
 
     def __init__(self, bound: BoundMethod | str | Prover) -> None:

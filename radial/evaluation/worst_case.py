@@ -126,9 +126,9 @@ class AbsoluteWorstCase:
         if self.exact:
             return f"AWC {self.upper:.1f}, exact, {where}"
         unfinished = sum(not start.exact for start in self.starts)
-        proven = "nothing" if math.isinf(self.lower) else round_down(self.lower)
+        certified = "nothing" if math.isinf(self.lower) else round_down(self.lower)
         return (
-            f"AWC ≤ {self.upper:.1f}, proven ≥ {proven}, {where}: the budget of {self.budget} states ended "
+            f"AWC ≤ {self.upper:.1f}, certified ≥ {certified}, {where}: the budget of {self.budget} states ended "
             f"{unfinished} of {len(self.starts)} searches"
         )
 

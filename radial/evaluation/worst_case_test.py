@@ -166,7 +166,7 @@ def test_without_a_least_reward_nothing_is_proven_of_what_was_not_seen() -> None
     found = search(diamonds(5), 1.0, budget=1)
     assert (found.lower, found.upper, found.exact) == (-math.inf, 6.0, False)  # the cheapest of all ways it has seen
     assert found.greedy == 11.0  # played to its end, with a budget of one state
-    assert "proven ≥ nothing" in str(found)
+    assert "certified ≥ nothing" in str(found)
     assert "the budget of 1 states ended 1 of 1 searches" in str(found)
     facts = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert facts["lower"] is None

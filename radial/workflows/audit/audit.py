@@ -7,12 +7,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from radial.attacks import ATTACKS
-from radial.core.agent import Attack
+from radial.core.agent import Agent, Attack
 from radial.core.checks import check_whole, is_finite
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
 from radial.core.text import spell_radius
@@ -30,7 +31,7 @@ from radial.workflows.audit.suite import LEARNED, applicable, attacks_of, chosen
 from radial.workflows.audit.trace import record
 from radial.workflows.audit.units import feature_names, in_env_units, ladder, radii_of, units_of
 from radial.workflows.audit.worst import (
-    Critic,
+    ActionValue,
     awc_facts,
     box_facts,
     bracket,
@@ -49,7 +50,7 @@ UNHURRIED = 120.0  # seconds for the absolute worst case at each radius where th
 
 
 def audit(
-    agent: Any,
+    agent: Agent | str | Path,
     env: EnvSpec | str | None = None,
     radius: float | Sequence[float] | None = None,
     *,
@@ -89,7 +90,7 @@ def audit(
     return work.run(asked, trace)
 
 
-def assert_robust(agent: Any, *requirements: str, **settings: Any) -> AuditResult:
+def assert_robust(agent: Agent | str | Path, *requirements: str, **settings: Any) -> AuditResult:
     """Audit an agent in a test suite: raise `AssertionError` with one line for each requirement that it breaks.
 
     requirements  such as "return@0.05>=400" or "acr@0.01>=0.9"        settings  of `audit`
@@ -292,7 +293,7 @@ class _Audit:
         level.box = {**box_facts(boxes, low, high), "states": len(seen.x), "of": seen.of, "corner_return": None}
         self.say(f"certified action box at ε = {spell_radius(level.radius)}: {level.box['width']:.3f} wide")
 
-    def _corner(self, way: str, q: Critic | None, level: Level) -> None:
+    def _corner(self, way: str, q: ActionValue | None, level: Level) -> None:
         """The return with every action in the worst corner of its box: furthest away, or valued least by a critic.
 
         Both are heuristics; the worse one counts.

@@ -30,7 +30,7 @@ class Audited:
     notes: tuple[str, ...]
 
 
-def audited(given: Any, env: EnvSpec | str | None, name: str | None = None) -> Audited:
+def audited(given: Agent | str | Path, env: EnvSpec | str | None, name: str | None = None) -> Audited:
     """Load an agent from its path if need be, and find the env it acts in."""
     notes: list[str] = []
     with _noted(notes):

@@ -36,7 +36,7 @@ from radial.workflows.audit.result import Bracket, Level
 
 STATES_PER_START = 20_000  # expanded at most
 LEAST_SECONDS = 0.5  # a start is not begun for less
-Critic = Callable[[Tensor], Tensor]  # (B, |s| + |a|) → (B, 1)
+ActionValue = Callable[[Tensor], Tensor]  # (B, |s| + |a|) → (B, 1)
 NOTHING = "no return is certified"
 ROUNDING = 1e-6  # relative, of a sum of rewards
 
@@ -166,7 +166,7 @@ def box_facts(boxes: Bounds, low: Tensor | None, high: Tensor | None) -> dict[st
 
 
 def corner_return(
-    agent: Agent, world: VecEnv, radius: float, p: float, prover: Prover, q: Critic | None
+    agent: Agent, world: VecEnv, radius: float, p: float, prover: Prover, q: ActionValue | None
 ) -> tuple[float, ...]:
     """Returns when each action is moved to the worst corner of its certified box, greedily.
 
