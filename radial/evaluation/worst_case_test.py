@@ -320,6 +320,27 @@ def test_what_is_proven_grows() -> None:
     assert lower[-1] <= anytime(0.6, 100_000).lower
 
 
+@pytest.mark.parametrize("reward_low", [None, LOW])
+@pytest.mark.parametrize("seed", range(12))
+def test_without_the_greedy_path_the_truth_is_in_between_as_well(seed: int, reward_low: float | None) -> None:
+    truth, lower = enumerated(random_table(seed, layers=8), 0.7), -math.inf
+    threat = threat_model(as_agent(opposed()), 0.7, math.inf, exact_linear, "bounds")
+    for budget in (1, 3, 6, 9, 12, 15, 18, 100):
+        found = WorstCaseSearch(threat, random_table(seed, layers=8), 1000, reward_low).run(budget, greedy=False)
+        assert found.expanded <= budget
+        assert lower <= found.lower <= truth <= found.upper
+        lower = found.lower
+    assert (found.lower, found.upper, found.exact, found.greedy) == (truth, truth, True, math.inf)
+
+
+def test_a_clock_ends_the_search_between_two_batches() -> None:
+    looks = iter([False, False, False, True])
+    threat = threat_model(as_agent(opposed()), 1.0, math.inf, exact_linear, "bounds")
+    found = WorstCaseSearch(threat, diamonds(40), 1000, 0.0).run(10_000, lambda: next(looks), greedy=False)
+    assert (found.expanded, found.exact, found.upper, found.path) == (4, False, math.inf, ())
+    assert found.lower == 2.0  # around the first diamond, and one step on
+
+
 def test_without_a_least_reward_only_a_finished_search_proves_anything() -> None:
     assert anytime(0.6, 8, None).lower == -math.inf
     with pytest.raises(BadInput, match="reward_low must be ≤ every reward"):

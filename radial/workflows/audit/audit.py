@@ -4,7 +4,7 @@ Work that a short budget leaves out is listed; nothing is silently weaker than i
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -20,7 +20,7 @@ from radial.core.text import spell_radius
 from radial.envs.make import make_env
 from radial.evaluation import statistics
 from radial.evaluation.certificates import gwc
-from radial.evaluation.play import Fittable, check_spaces, evaluate, streams
+from radial.evaluation.play import Episodes, Fittable, check_spaces, evaluate, streams
 from radial.evaluation.prover import Prover
 from radial.evaluation.worst_case import AbsoluteWorstCase
 from radial.workflows.audit import states
@@ -86,8 +86,13 @@ def audit(
     radii = radii_of(ladder(who.agent) if radius is None else radius, p, more)
     clock = Clock(None if budget is None else 60 * budget)
     prover = Prover.of(bound or default_bound(who.agent))
-    work = _Audit(who, radii, episodes, seed, p, prover, clock, progress or (lambda text: None))
-    return work.run(asked, trace)
+    say = progress or (lambda text: None)
+    clean = _clean_episodes(who, episodes, seed, clock, asked)
+    nominal = Played("none", 0.0, "none", clean.played.returns, clean.played.lengths)
+    say(f"clean return: {nominal.mean:.1f}")
+    result = AuditResult(_facts(who, clean, episodes, seed, p, prover, clock), nominal, [Level(each) for each in radii])
+    work = _Audit(who, clean, episodes, seed, p, prover, clock, say, result, trace and clean.unbounded is None)
+    return work.run()
 
 
 def assert_robust(agent: Agent | str | Path, *requirements: str, **settings: Any) -> AuditResult:
@@ -103,50 +108,90 @@ def assert_robust(agent: Agent | str | Path, *requirements: str, **settings: Any
     return result
 
 
+@dataclass(frozen=True)
+class _Clean:
+    """The clean episodes with which an audit begins, and the facts they show.
+
+    names      attacks that apply and were asked for        left_out  why the others do not apply
+    unbounded  why the network cannot be bounded; None: it can
+    """
+
+    shape: tuple[int, ...]
+    engine: Mapping[str, str]
+    actions: Discrete | Continuous
+    names: list[str]
+    left_out: dict[str, str]
+    played: Episodes
+    visited: states.Visited
+    unbounded: str | None
+
+
+def _clean_episodes(who: Audited, episodes: int, seed: int, clock: Clock, asked: Sequence[str] | None) -> _Clean:
+    """Look up the attacks, then play."""
+    agent, world = who.agent, _world(who, episodes, seed, clock)
+    try:
+        check_spaces(agent, world)
+        names, left_out = applicable(agent, world.observation_shape)
+        names = chosen(names, left_out, asked)
+        played, visited = states.visit(agent, world, episodes)
+    except OutOfTime:
+        raise BadInput("budget is too small: it ended before the clean episodes did") from None
+    finally:
+        world.close()
+    unbounded = states.why_unbounded(agent, visited.x[:1])
+    return _Clean(world.observation_shape, world.engine, world.actions, names, left_out, played, visited, unbounded)
+
+
+def _world(who: Audited, episodes: int, seed: int, clock: Clock) -> VecEnv:
+    """An env for each episode; all audits with this seed start alike."""
+    return Until(make_env(who.spec, episodes, streams(seed)[0]), clock)
+
+
+def _facts(
+    who: Audited, clean: _Clean, episodes: int, seed: int, p: float, prover: Prover, clock: Clock
+) -> dict[str, Any]:
+    spec, shape = who.spec, clean.shape
+    return {
+        "agent": who.name, "about": who.about, "env": spec.id, "env_options": dict(spec.options),
+        "engine": dict(clean.engine), "episodes": episodes, "seed": seed,
+        "p": "inf" if math.isinf(p) else p, "bound": prover.name,
+        "arithmetic": prover.arithmetic, "discrete": isinstance(who.agent.actions, Discrete),
+        "observation_shape": list(shape), "units": "shares of the range" if len(shape) == 3 else "network units",
+        "features": feature_names(spec, shape[0]) if len(shape) == 1 else [],
+        "budget_minutes": None if clock.seconds is None else clock.seconds / 60,
+    }  # fmt: skip
+
+
 @dataclass
 class _Audit:
     """An audit under way, and its findings so far."""
 
     who: Audited
-    radii: list[float]
+    clean: _Clean
     episodes: int
     seed: int
     p: float
     prover: Prover
     clock: Clock
     say: Say
+    result: AuditResult
+    recorded: bool  # an episode in the end
     fitted: dict[str, Any] = field(default_factory=dict)
     proven: dict[float, AbsoluteWorstCase] = field(default_factory=dict)
 
-    def run(self, asked: Sequence[str] | None, trace: bool) -> AuditResult:
-        agent = self.who.agent
-        with_engine = self._world()
-        try:
-            check_spaces(agent, with_engine)
-            shape, engine, self.actions = with_engine.observation_shape, with_engine.engine, with_engine.actions
-            names, left_out = applicable(agent, shape)
-            names = chosen(names, left_out, asked)
-            played, self.visited = states.visit(agent, with_engine, self.episodes)
-        except OutOfTime:
-            raise BadInput("budget is too small: it ended before the clean episodes did") from None
-        finally:
-            with_engine.close()
-        self.unbounded = states.why_unbounded(agent, self.visited.x[:1])
-        self.traced = trace = trace and self.unbounded is None
-        if trace:
+    def run(self) -> AuditResult:
+        result, clean = self.result, self.clean
+        if self.recorded:
             self.clock.reserve(RESERVE * self.clock.spent)
-        nominal = Played("none", 0.0, "none", played.returns, played.lengths)
-        self.say(f"clean return: {nominal.mean:.1f}")
-        self.result = AuditResult(self._facts(shape, engine), nominal, [Level(radius) for radius in self.radii])
-        self.result.left_out, self.result.notes = left_out, list(self.who.notes)
-        if self.unbounded is not None:
-            self.result.notes.append(f"nothing can be certified, and no episode is shown: {self.unbounded}")
-        units = units_of(agent, shape)
-        for level in self.result.levels:
+        result.left_out, result.notes = clean.left_out, list(self.who.notes)
+        if clean.unbounded is not None:
+            result.notes.append(f"nothing can be certified, and no episode is shown: {clean.unbounded}")
+        units = units_of(self.who.agent, clean.shape)
+        for level in result.levels:
             level.env_units = in_env_units(units, level.radius)
-        self._tasks(names)
-        self._finish(trace, attacked=bool(names))
-        return self.result
+        self._tasks(clean.names)
+        self._finish()
+        return result
 
     def _tasks(self, names: list[str]) -> None:
         """In the order in which they matter; each as far as there is time."""
@@ -154,9 +199,9 @@ class _Audit:
         quick = [name for name in dict.fromkeys(names) if name not in LEARNED]
         began = self.clock.spent
         self._attacks(quick[:1])  # the answer that a budget of a minute must have
-        if self.traced:
+        if self.recorded:
             self.clock.reserve(RESERVE * (self.clock.spent - began) / len(self.result.levels))
-        if self.unbounded is not None:
+        if self.clean.unbounded is not None:
             self._attacks([*quick[1:], *learned])
         elif isinstance(self.who.agent.actions, Discrete):
             self._each("action certification rate", self._rate)
@@ -187,7 +232,7 @@ class _Audit:
 
     def _attack(self, name: str, level: Level) -> None:
         attack = self._fitted(name)
-        world = self._world()
+        world = _world(self.who, self.episodes, self.seed, self.clock)
         try:
             found = evaluate(
                 self.who.agent, world, attack, level.radius, self.episodes, self.seed, num_envs=self.episodes, p=self.p
@@ -219,7 +264,7 @@ class _Audit:
     # -------------------------------------------------------------------------------------------------- certificates
 
     def _sample(self) -> states.Visited:
-        return self.visited.thinned(SAMPLE_OF_FRAMES if self.visited.x.ndim > 2 else SAMPLE)
+        return self.clean.visited.thinned(SAMPLE_OF_FRAMES if self.clean.visited.x.ndim > 2 else SAMPLE)
 
     def _rate(self, level: Level) -> None:
         agent, seen = self.who.agent, self._sample()
@@ -236,7 +281,7 @@ class _Audit:
         self.say(f"certified actions at ε = {spell_radius(level.radius)}: {level.acr['mean']:.3f}")
 
     def _greedy(self, level: Level) -> None:
-        world = self._world()
+        world = _world(self.who, self.episodes, self.seed, self.clock)
         try:
             found = gwc(
                 self.who.agent, world, level.radius, self.prover.name, self.episodes, self.seed, p=self.p,
@@ -300,7 +345,7 @@ class _Audit:
         """
         if level.box is None:
             return
-        world = self._world()
+        world = _world(self.who, self.episodes, self.seed, self.clock)
         try:
             returns = corner_return(self.who.agent, world, level.radius, self.p, self.prover, q)
         finally:
@@ -314,7 +359,7 @@ class _Audit:
 
     # --------------------------------------------------------------------------------------------------------- the end
 
-    def _finish(self, trace: bool, attacked: bool) -> None:
+    def _finish(self) -> None:
         result = self.result
         proven = lifted([self.proven.get(level.radius) for level in result.levels])
         for level, found in zip(result.levels, proven, strict=True):
@@ -322,9 +367,9 @@ class _Audit:
             level.bracket = bracket(level, found)
             warning = masking({name: played.returns for name, played in level.attacks.items()}, level.radius)
             result.warnings += [] if warning is None else [warning]
-        result.verdict = headline(result, attacked)
+        result.verdict = headline(result, attacked=bool(self.clean.names))
         result.cuts = self.clock.cuts
-        if trace:
+        if self.recorded:
             result.trace = self._trace()
         result.wall_seconds = self.clock.spent
 
@@ -343,23 +388,8 @@ class _Audit:
             self.seed, self.clock.until_the_end(),
         )  # fmt: skip
 
-    def _world(self) -> VecEnv:
-        return Until(make_env(self.who.spec, self.episodes, streams(self.seed)[0]), self.clock)
-
     def _limits(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        actions = self.actions
+        actions = self.clean.actions
         if not isinstance(actions, Continuous) or actions.low is None or actions.high is None:
             return None, None
         return torch.tensor(actions.low, dtype=torch.float64), torch.tensor(actions.high, dtype=torch.float64)
-
-    def _facts(self, shape: tuple[int, ...], engine: Any) -> dict[str, Any]:
-        spec, agent = self.who.spec, self.who.agent
-        return {
-            "agent": self.who.name, "about": self.who.about, "env": spec.id, "env_options": dict(spec.options),
-            "engine": dict(engine), "episodes": self.episodes, "seed": self.seed,
-            "p": "inf" if math.isinf(self.p) else self.p, "bound": self.prover.name,
-            "arithmetic": self.prover.arithmetic, "discrete": isinstance(agent.actions, Discrete),
-            "observation_shape": list(shape), "units": "shares of the range" if len(shape) == 3 else "network units",
-            "features": feature_names(spec, shape[0]) if len(shape) == 1 else [],
-            "budget_minutes": None if self.clock.seconds is None else self.clock.seconds / 60,
-        }  # fmt: skip
