@@ -30,8 +30,7 @@ from radial.core.schedules import Constant, Exponential, Linear, Smoothed
 from radial.envs.make import SUITES, make_env
 from radial.evaluation.certificates import acr, gwc
 from radial.evaluation.play import Evaluation, evaluate
-from radial.evaluation.possible import possible_actions
-from radial.evaluation.prover import SoundnessError
+from radial.evaluation.prover import SoundnessError, possible_actions
 from radial.evaluation.reach import reach
 from radial.evaluation.worst_case import awc
 from radial.objectives import policy_gradient as a3c
@@ -42,9 +41,8 @@ from radial.training.a3c import A3CConfig
 from radial.training.dqn import DQNConfig
 from radial.training.ppo import PPOConfig
 from radial.version import __version__
-from radial.workflows.audit.audit import audit
+from radial.workflows.audit.audit import assert_robust, audit
 from radial.workflows.audit.result import AuditResult
-from radial.workflows.audit.testing import assert_robust
 from radial.workflows.loading import load
 from radial.workflows.robustify import Robustified, robustify
 from radial.workflows.train import train

@@ -47,7 +47,7 @@ def audit(
     from radial.recipes.recipe import parse_radius
     from radial.reports.page import check_folder, write_page
     from radial.workflows.audit.audit import audit as run
-    from radial.workflows.audit.require import requirement
+    from radial.workflows.audit.result import requirement
 
     wanted = [requirement(text) for text in require]
     path = resolve(agent)

@@ -50,7 +50,7 @@ def evaluate(
     from radial.evaluation.play import evaluate as play
     from radial.recipes.recipe import parse_radius
     from radial.reports.page import check_folder, write_page
-    from radial.workflows.audit.evaluated import traced
+    from radial.workflows.audit.trace import traced
     from radial.workflows.loading import load
 
     if attack not in ATTACKS:

@@ -1,6 +1,6 @@
-"""What an agent is worth: episodes under attack, and the numbers that sum them up.
+"""How good and how robust an agent is: episodes with and without an attack, certificates, and their statistics.
 
-`episodes` has the one loop, `play`, and `evaluate`; `statistics` the means and intervals. What can be proven of them
-is in `certificates` (GWC, ACR) and `worst_case` (AWC), on top of `possible`; `audit` raises the alarm if a proof is
-refuted. How an attack works is not known here.
+`play` has the one loop and `evaluate`; `statistics` the means and intervals; `prover` turns bounds into verdicts and
+raises the alarm if one is refuted. On top of it: `certificates` (GWC, ACR), `reach` and `worst_case` (AWC); `q_bias`
+compares Q-values with returns. How an attack works is not known here.
 """

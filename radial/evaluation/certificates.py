@@ -1,6 +1,6 @@
-"""What bounds say about whole episodes: GWC and the action certification rate.
+"""Certificates over whole episodes: the greedy worst case (GWC) and the action certification rate (ACR).
 
-What can be forced in one state is in `possible`, the search over all sequences of forced actions in `worst_case`.
+The actions that can be forced in one state are in `prover`, the search over all sequences of them in `worst_case`.
 Everything is about agents that choose among discrete actions, and uses the sound form of the bound methods.
 """
 
@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from radial.agents.foreign import as_agent
 from radial.bounds.methods import BoundMethod
 from radial.core.agent import Agent
 from radial.core.ball import Ball
@@ -24,16 +25,18 @@ from radial.core.search import AttackObjective, pgd
 from radial.envs.make import make_env
 from radial.envs.wrapper import EnvWrapper
 from radial.evaluation import statistics
-from radial.evaluation.play import Progress, View, check_spaces, name_of, play, spec_of, streams
-from radial.evaluation.possible import Adversary, Rule, adversary_of
-from radial.evaluation.prover import Audit, ball_of, ranking, valid_range, warn_of_pixels
+from radial.evaluation.play import Progress, View, check_spaces, play, spec_of, streams
+from radial.evaluation.prover import Elimination, ProofCheck, ThreatModel, threat_model, warn_of_pixels
+
+if TYPE_CHECKING:
+    from radial.envs.cloning import Cloneable
 
 # ---------------------------------------------------------------------------------------------------------- results
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What a certificate is about, and what it rests on."""
+    """The question a certificate answers, and the bounds it rests on."""
 
     agent: str
     env: str  # its id
@@ -43,7 +46,7 @@ class Terms:
     p: float
     bound: str
     arithmetic: str  # "outward-rounded", or "as given" for a method of the caller's
-    valid_range: tuple[float, float] | None  # what the balls were cut to
+    valid_range: tuple[float, float] | None  # the balls were cut to it
     rule: str
     horizon: int | None  # steps of an episode that count; None: all
     seed: int
@@ -84,10 +87,10 @@ class GreedyWorstCase(statistics.Averaged):
 
 @dataclass(frozen=True)
 class CertificationRate(statistics.Averaged):
-    """ACR: the share of an undisturbed agent's steps whose action no perturbation can change, and the other shares.
+    """ACR: the share of the steps of clean episodes whose action no perturbation can change, and the other shares.
 
-    certified, attacked, unknown  steps of each episode: proven, refuted by a search, neither
-    returns, lengths              of the undisturbed episodes
+    certified, attacked, unknown  steps of each episode: certified, falsified by a search, neither
+    returns, lengths              of the clean episodes
     """
 
     terms: Terms
@@ -105,12 +108,14 @@ class CertificationRate(statistics.Averaged):
 
     @property
     def values(self) -> tuple[float, ...]:
-        """Its mean over episodes is what the paper reports."""
+        """One rate per episode; the paper reports their mean."""
         return self.rates
 
     def to_json(self) -> dict[str, Any]:
         """Plain values that `json` can write."""
-        totals = {key: sum(getattr(self, key)) for key in ("certified", "attacked", "unknown")}
+        totals = {
+            "certified": sum(self.certified), "attacked": sum(self.attacked), "unknown": sum(self.unknown),
+        }  # fmt: skip
         return {
             "metric": "acr", **self.terms.to_json(), "rates": list(self.rates), "mean": self.mean, "sem": self.sem,
             "steps": sum(self.lengths), **totals, "returns": list(self.returns), "lengths": list(self.lengths),
@@ -135,20 +140,21 @@ def gwc(
     seed: int = 0,
     *,
     p: float = math.inf,
-    rule: Rule = "bounds",
+    rule: Elimination = "bounds",
     horizon: int | None = None,
     num_envs: int = 20,
     name: str | None = None,
     progress: Progress | None = None,
 ) -> GreedyWorstCase:
-    """Greedy worst-case reward, Algorithm 1 of the RADIAL paper: at each step argmin over i ∈ Γ of the nominal score.
+    """Greedy worst-case reward, Algorithm 1 of the RADIAL paper: at each step argmin over i ∈ Γ of the clean score.
 
     env       an id, a spec, or a fresh VecEnv (used up, left open), as for `evaluate`; the same seed, the same starts
     bound     ibp, crown-ibp, crown, best (the tightest of them), or a method; ours in their sound form
     rule      how actions are ruled out: "bounds" as in the paper, "margins" by pairwise differences, which is tighter
     horizon   count only the first steps of an episode; then there are as many envs as episodes
     """
-    adversary = adversary_of(agent, radius, p, bound, rule)
+    agent = as_agent(agent)
+    threat = threat_model(agent, radius, p, bound, rule)
     warn_of_pixels(agent, radius)
     begun, forced = time.perf_counter(), Counter[str]()
 
@@ -156,15 +162,15 @@ def gwc(
         action = torch.zeros(view.obs.shape[0], dtype=torch.int64)
         if not bool(view.counts.any()):
             return action
-        order, possible = adversary.options(view.obs[view.counts])
+        order, possible = threat.options(view.obs[view.counts])
         worst = possible.int().argmax(1, keepdim=True)  # the first that is possible
         action[view.counts] = order.gather(1, worst).flatten().cpu()
         forced["open"] += int((possible.sum(1) > 1).sum())
         return action
 
-    with opened(agent, env, episodes, seed, num_envs, horizon) as world:
+    with evaluation_env(agent, env, episodes, seed, num_envs, horizon) as world:
         played = play(world, choose, episodes, progress=progress)
-        terms = terms_of(adversary, world, name, horizon, seed, episodes)
+        terms = terms_of(threat, world, name, horizon, seed, episodes)
     return GreedyWorstCase(terms, played.returns, played.lengths, forced["open"], time.perf_counter() - begun)
 
 
@@ -181,16 +187,16 @@ class Search:
     step_size: float = 0.25  # a share of the radius
 
     def find(self, agent: Agent, ball: Ball, action: Tensor, rng: torch.Generator) -> Tensor:
-        """What the agent does at the worst points that were found, (B,); it differs from `action` where one is bad."""
+        """The agent's actions at the worst points that were found, (B,); other than `action` where one is bad."""
         check_whole("restarts", self.restarts, 1)
         found = action.clone()
         for restart in range(self.restarts):
             left = (found == action).nonzero().flatten()
             if not len(left):
                 break
-            near, score = replace(ball, center=ball.center[left]), margin(agent, action[left])
+            near, loss = replace(ball, center=ball.center[left]), margin(agent, action[left])
             start = near.center if restart == 0 else near.sample(rng, "corner" if restart % 2 else "uniform")
-            shown = near.project(pgd(score, near, steps=self.steps, step_size=self.step_size, start=start)[0])
+            shown = near.project(pgd(loss, near, steps=self.steps, step_size=self.step_size, start=start)[0])
             with torch.no_grad():
                 found[left] = agent.act(shown)
         return found
@@ -198,14 +204,14 @@ class Search:
 
 def margin(agent: Agent, action: Tensor) -> AttackObjective:
     """max_{y≠a} s_y(x) − s_a(x), (B, *obs) → (B,): positive where another action than a is chosen."""
-    network = ranking(agent)
+    network = agent.choice
 
-    def score(x: Tensor) -> Tensor:
+    def loss(x: Tensor) -> Tensor:
         scores = network(x)
         own = torch.zeros_like(scores, dtype=torch.bool).scatter(1, action.view(-1, 1), True)
         return scores.masked_fill(own, -math.inf).amax(1) - scores.gather(1, action.view(-1, 1)).squeeze(1)
 
-    return score
+    return loss
 
 
 def acr(
@@ -223,17 +229,18 @@ def acr(
     name: str | None = None,
     progress: Progress | None = None,
 ) -> CertificationRate:
-    """Action certification rate: the undisturbed agent plays, and each of its steps gets a verdict.
+    """Action certification rate: the agent plays clean episodes, and each of its steps gets a verdict.
 
     certified  score(action) − score(other) is proven > 0 over the whole ball, for every other action
-    attacked   `search` found a point of the ball where the agent acts otherwise
+    attacked   falsified: `search` found a point of the ball where the agent acts otherwise
     unknown    neither
 
     Certified steps are searched too: an action that changes there raises `SoundnessError`. Arguments as for `gwc`.
     """
-    adversary = adversary_of(agent, radius, p, bound, "margins")
+    agent = as_agent(agent)
+    threat = threat_model(agent, radius, p, bound, "margins")
     warn_of_pixels(agent, radius)
-    begun, audit, look = time.perf_counter(), Audit(bound), search or Search()
+    begun, proofs, look = time.perf_counter(), ProofCheck(threat.prover), search or Search()
     rng = torch.Generator().manual_seed(streams(seed)[2])
     tally = Tally()
 
@@ -244,16 +251,16 @@ def acr(
         rows = view.counts
         if not bool(rows.any()):
             return action
-        ball = ball_of(agent, x[rows], radius, p)
-        certified = audit.verdicts(agent, ball)
+        ball = agent.ball(x[rows], radius, p)
+        certified = proofs.verdicts(agent, ball)
         found = look.find(agent, ball, action[rows], rng)
-        audit.refute(action[rows], found, certified, ball)
+        proofs.refute(action[rows], found, certified, ball)
         tally.add(view, certified, (found != action[rows]).cpu())
         return action
 
-    with opened(agent, env, episodes, seed, num_envs, horizon) as world:
+    with evaluation_env(agent, env, episodes, seed, num_envs, horizon) as world:
         played = play(world, choose, episodes, progress=progress)
-        terms = terms_of(adversary, world, name, horizon, seed, episodes)
+        terms = terms_of(threat, world, name, horizon, seed, episodes)
     counts = {str(verdict): tally.of(verdict) for verdict in Verdict}
     return CertificationRate(terms, **counts, **asdict(played), wall_seconds=time.perf_counter() - begun)
 
@@ -278,24 +285,24 @@ class Tally:
         return tuple(self.counts[key][verdict] for key in sorted(self.counts))
 
 
-# ------------------------------------------------------------------------------------------------------ what is shared
+# ------------------------------------------------------------------------------------------------------ shared parts
 
 
 def terms_of(
-    adversary: Adversary, world: Any, name: str | None, horizon: int | None, seed: int, episodes: int
+    threat: ThreatModel, world: "VecEnv | Cloneable", name: str | None, horizon: int | None, seed: int, episodes: int
 ) -> Terms:
-    """What a result in this world rests on."""
+    """The terms of a result in this world."""
     return Terms(
-        agent=name or name_of(adversary.agent),
+        agent=name or threat.agent.name,
         env=world.spec.id,
         env_options=dict(world.spec.options),
-        engine=dict(getattr(world, "engine", {})),
-        radius=adversary.radius,
-        p=adversary.p,
-        bound=adversary.prover.name,
-        arithmetic=adversary.prover.arithmetic,
-        valid_range=valid_range(adversary.agent),
-        rule=adversary.rule,
+        engine=dict(world.engine),
+        radius=threat.radius,
+        p=threat.p,
+        bound=threat.prover.name,
+        arithmetic=threat.prover.arithmetic,
+        valid_range=threat.agent.valid_range,
+        rule=threat.rule,
         horizon=None if horizon is None else int(horizon),
         seed=int(seed),
         episodes=int(episodes),
@@ -303,10 +310,10 @@ def terms_of(
 
 
 @contextmanager
-def opened(
+def evaluation_env(
     agent: Agent, env: EnvSpec | VecEnv | str, episodes: int, seed: int, num_envs: int, horizon: int | None
 ) -> Iterator[VecEnv]:
-    """The world of an evaluation with this seed; closed in the end if it is ours."""
+    """The vector env of an evaluation with this seed; closed in the end if it is ours."""
     for field, value, least in (("episodes", episodes, 1), ("seed", seed, 0), ("num_envs", num_envs, 1)):
         check_whole(field, value, least)
     if horizon is not None:
@@ -325,7 +332,7 @@ def opened(
 
 
 class FirstSteps(EnvWrapper):
-    """A vector env whose first episodes are cut after `horizon` steps; what comes later is nobody's business."""
+    """A vector env whose first episodes are cut after `horizon` steps; later episodes are not counted."""
 
     def __init__(self, env: VecEnv, horizon: int, episodes: int) -> None:
         if env.num_envs < episodes:

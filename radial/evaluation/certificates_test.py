@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from radial.agents.foreign import as_agent
 from radial.agents.policies import GaussianAgent
 from radial.attacks.gradient import PGD, RandomNoise
 from radial.core.ball import Ball
@@ -168,10 +169,11 @@ def test_a_proof_that_is_refuted_stops_everything() -> None:
 def test_the_search_finds_what_a_line_hides() -> None:
     ball = Ball(torch.tensor([[0.05], [0.5]]), 0.1)
     action = torch.tensor([0, 0])
-    found = Search(restarts=2).find(opposed(), ball, action, torch.Generator().manual_seed(0))
+    agent = as_agent(opposed())
+    found = Search(restarts=2).find(agent, ball, action, torch.Generator().manual_seed(0))
     assert found.tolist() == [1, 0]
     with pytest.raises(BadInput, match="restarts must be a whole number ≥ 1, got 0"):
-        Search(restarts=0).find(opposed(), ball, action, torch.Generator())
+        Search(restarts=0).find(agent, ball, action, torch.Generator())
 
 
 # ------------------------------------------------------------------------------------------------------- bad input

@@ -1,29 +1,28 @@
-"""The one loop, `play`, and its use with an adversary in between, `evaluate`.
+"""The one loop, `play`, and `evaluate`: episodes with an attack between the environment and the agent, or without.
 
-Whatever an attack proposes is projected onto the ball here, so an attack with a bug is weak and never illegal; how it
-came to its proposal is not known here.
+Every perturbation is projected onto the ball here, so an attack with a bug is weak and never illegal; how an attack
+finds it is not known here.
 """
 
 import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
-from numbers import Real
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from radial.agents.foreign import WrappedCategorical, WrappedGaussian, WrappedQ, as_agent
 from radial.bounds.methods import BoundMethod
 from radial.core.agent import Agent, Attack
-from radial.core.ball import NORMS
 from radial.core.checks import check_whole
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
 from radial.envs.make import make_env, spec_for
 from radial.envs.wrapper import as_trained
 from radial.evaluation import statistics
-from radial.evaluation.prover import Audit, ball_of, ranking, warn_of_pixels
+from radial.evaluation.prover import ProofCheck, check_discrete, check_radius, warn_of_pixels
 
 Progress = Callable[[int], None]  # called with the number of finished episodes
 SIDE_BY_SIDE = 50  # envs, at most
@@ -34,13 +33,13 @@ SIDE_BY_SIDE_IN = {"procgen": 64}  # by suite, where the paper has another numbe
 class Fittable(Protocol):
     """An attack that must learn before it can perturb."""
 
-    def fit(self, agent: Any, env: EnvSpec, seed: int) -> Attack:
-        """Play in envs of its own, learn, and return what attacks."""
+    def fit(self, agent: Agent, env: EnvSpec, seed: int) -> Attack:
+        """Play in envs of its own, learn, and return the fitted attack."""
 
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """What there is to decide on in N environments.
+    """The observations of N environments, for which actions are wanted.
 
     obs     (N, *obs)  as the env gave them
     first   (N,) bool  the first observation of an episode
@@ -103,7 +102,7 @@ def play(
 
 @dataclass(frozen=True)
 class Evaluation(statistics.Averaged):
-    """What an agent scored, and everything needed to score it again."""
+    """Returns of an agent, clean or under an attack, and everything needed to measure them again."""
 
     agent: str
     env: str  # its id
@@ -162,10 +161,10 @@ def evaluate(
 ) -> Evaluation:
     """Play episodes in which the agent sees Π(attack(x)) instead of x, Π the projection onto the ball around x.
 
-    The ball is cut to the agent's `valid_range`, if it has one.
+    Without an attack, the clean return; with one, the adversarial return. The ball is cut to the agent's `valid_range`.
 
     env         an id, a spec, or a fresh VecEnv (used up, left open). MuJoCo is Gymnasium's own unless the spec names
-                a backend: scores are compared with those of others
+                a backend: returns are compared with published ones
     attack      None: none. One with `fit` learns first, in envs of its own
     radius, p   of the ball, in network units
     seed        everything random follows from it
@@ -177,6 +176,7 @@ def evaluate(
                 an action that was certified. Costs a bound per step
     name        of the agent, for the record
     """
+    agent = as_agent(agent)
     check_radius(radius, p)
     _check_attack(attack)
     warn_of_pixels(agent, radius)
@@ -184,7 +184,7 @@ def evaluate(
     num_envs = None if num_envs is None else check_whole("num_envs", num_envs, 1)
     begun = time.perf_counter()
     env_seed, fit_seed, attack_seed, policy_seed = streams(seed)
-    audit = None if certified_by is None else audit_of(agent, certified_by, stochastic)
+    proofs = None if certified_by is None else _proof_check(agent, certified_by, stochastic)
     spec = spec_of(env)
     count = min(side_by_side(spec) if num_envs is None else num_envs, episodes)
     world = make_env(spec, count, env_seed) if isinstance(env, EnvSpec | str) else env
@@ -192,10 +192,10 @@ def evaluate(
         check_spaces(agent, world)
         adversary = attack.fit(agent, spec, fit_seed) if isinstance(attack, Fittable) else attack
         rng = torch.Generator().manual_seed(policy_seed) if stochastic else None
-        choose = attacked(agent, adversary, radius, p, torch.Generator().manual_seed(attack_seed), rng, audit)
+        choose = under_attack(agent, adversary, radius, p, torch.Generator().manual_seed(attack_seed), rng, proofs)
         played = play(as_trained(agent, world), choose, episodes, first_finished=first_finished, progress=progress)
         return Evaluation(
-            agent=name or name_of(agent),
+            agent=name or agent.name,
             env=spec.id,
             env_options=dict(spec.options),
             engine=world.engine,
@@ -209,8 +209,8 @@ def evaluate(
             returns=played.returns,
             lengths=played.lengths,
             wall_seconds=time.perf_counter() - begun,
-            certified_by=None if audit is None else audit.prover.name,
-            certified=None if audit is None else audit.certified,
+            certified_by=None if proofs is None else proofs.prover.name,
+            certified=None if proofs is None else proofs.certified,
             first_finished=first_finished,
         )
     finally:
@@ -219,24 +219,24 @@ def evaluate(
 
 
 def _check_attack(attack: object) -> None:
-    """Refuse what is no attack: a name, or a class in place of one of its objects."""
+    """Refuse anything but an attack: a name, or a class in place of one of its objects."""
     ready = hasattr(attack, "perturb") or hasattr(attack, "fit")
     if attack is not None and (isinstance(attack, type) or not ready):
         raise BadInput(f"attack must be None or an attack such as MAD(), got {attack!r}")
 
 
-def attacked(
+def under_attack(
     agent: Agent,
     attack: Attack | None,
     radius: float,
     p: float,
     attack_rng: torch.Generator,
     policy_rng: torch.Generator | None = None,
-    audit: Audit | None = None,
+    proofs: ProofCheck | None = None,
 ) -> Callable[[View], Tensor]:
-    """How an agent chooses when an attack stands between it and the world, watched or not; for `play`.
+    """The choice of an agent that sees perturbed observations, its certificates checked or not; for `play`.
 
-    An attack that `draws_nothing` is asked only about what counts: on frames its steps are most of the time.
+    An attack that `draws_nothing` perturbs only the rows that count: on frames its steps are most of the time.
     """
     few = bool(getattr(attack, "draws_nothing", lambda _: False)(agent))
 
@@ -246,26 +246,26 @@ def attacked(
         if attack is not None:
             attack.reset(view.first)
             hit = rows if few and not bool(rows.all()) else slice(None)
-            ball = ball_of(agent, x[hit], radius, p)
+            ball = agent.ball(x[hit], radius, p)
             proposal = attack.perturb(agent, ball, attack_rng).detach() if len(ball.center) else ball.center
             if not bool(torch.isfinite(proposal).all()):
                 raise BadInput(f"attack must return finite observations, {attack!r} gave NaN or inf")
             x = x.clone()
             x[hit] = ball.project(proposal)
         action = agent.act(x, policy_rng)
-        if audit is not None and bool(rows.any()):
-            audit.check(agent, ball_of(agent, agent.prepare(view.obs)[rows], radius, p), action[rows])
+        if proofs is not None and bool(rows.any()):
+            proofs.check(agent, agent.ball(agent.prepare(view.obs)[rows], radius, p), action[rows])
         return action
 
     return choose
 
 
-def audit_of(agent: Agent, bound: BoundMethod | str, stochastic: bool) -> Audit:
-    """The audit of an agent that takes its best action among several."""
-    ranking(agent)
+def _proof_check(agent: Agent, bound: BoundMethod | str, stochastic: bool) -> ProofCheck:
+    """The alarm for an agent that takes its best action among several."""
+    check_discrete(agent)
     if stochastic:
         raise BadInput("certified_by is about the best action: stochastic must be False")
-    return Audit(bound)
+    return ProofCheck(bound)
 
 
 def streams(seed: int) -> tuple[int, int, int, int]:
@@ -281,20 +281,20 @@ def side_by_side(spec: EnvSpec) -> int:
 
 
 def spec_of(env: EnvSpec | VecEnv | str) -> EnvSpec:
-    """The spec that is evaluated: MuJoCo on Gymnasium's own envs unless a backend is named, Atari by whole games."""
+    """The spec to evaluate in: MuJoCo on Gymnasium's own envs unless a backend is named, Atari by whole games."""
     if not isinstance(env, EnvSpec | str):
         if not hasattr(env, "spec"):
             raise BadInput(f"env must be an id such as Hopper-v4, an EnvSpec or a VecEnv, got {env!r}")
-        return env.spec  # a VecEnv is what it is
+        return env.spec  # a VecEnv is taken as it is
     spec = spec_for(env) if isinstance(env, str) else env
     if spec.suite == "mujoco" and "backend" not in spec.options:
         return replace(spec, options={**spec.options, "backend": "gymnasium"})
-    # a life is what some trainings call an episode; a score is that of a game
+    # some trainings end an episode with each life; a return is that of a whole game
     return replace(spec, options={name: value for name, value in spec.options.items() if name != "episodic_life"})
 
 
 class Spaces(Protocol):
-    """What has spaces: one env or many."""
+    """Anything with spaces: one env or many."""
 
     @property
     def spec(self) -> EnvSpec:
@@ -311,16 +311,19 @@ class Spaces(Protocol):
 
 def check_spaces(agent: Agent, env: Spaces) -> None:
     """Refuse an agent whose spaces are known and are not the env's."""
-    for field in ("observation_shape", "actions"):
-        own, given = getattr(agent, field, None), getattr(env, field)
+    spaces = {
+        "observation_shape": (agent.observation_shape, env.observation_shape),
+        "actions": (agent.actions, env.actions),
+    }
+    for field, (own, given) in spaces.items():
         if own is not None and own != given:
             raise BadInput(f"agent must fit the env: its {field} is {own}, that of {env.spec} is {given}")
-    if hasattr(agent, "door"):  # a network of others: one try says more than what is known of it
+    if isinstance(agent, WrappedQ | WrappedCategorical | WrappedGaussian):  # one try says more than its card
         _try(agent, env)
 
 
-def _try(agent: Any, env: Spaces) -> None:
-    """Refuse a network that cannot take what the env shows, or gives something else than its actions."""
+def _try(agent: Agent, env: Spaces) -> None:
+    """Refuse a network that cannot take the env's observations, or whose outputs are not one per action."""
     shape = env.observation_shape
     try:
         with torch.no_grad():
@@ -331,16 +334,3 @@ def _try(agent: Any, env: Spaces) -> None:
     wanted = (1, agent.actions.n if isinstance(agent.actions, Discrete) else agent.actions.size)
     if given != wanted:
         raise BadInput(f"agent must give scores of shape {wanted} for one observation, got {given}")
-
-
-def check_radius(radius: float, p: float) -> None:
-    """Refuse what is no radius or no norm."""
-    if isinstance(radius, bool) or not isinstance(radius, Real) or not (0 <= radius < math.inf):
-        raise BadInput(f"radius must be a finite number ≥ 0, got {radius!r}")
-    if p not in NORMS:
-        raise BadInput(f"p must be 1, 2 or inf, got {p!r}")
-
-
-def name_of(agent: Agent) -> str:
-    """Where it was imported from, or its type."""
-    return getattr(getattr(agent, "card", None), "source", None) or type(agent).__name__

@@ -11,7 +11,7 @@ from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.attacks import MAD, PGD
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, Step
-from radial.evaluation.play import Evaluation, View, attacked, evaluate, play, side_by_side, spec_of
+from radial.evaluation.play import Evaluation, View, evaluate, play, side_by_side, spec_of, under_attack
 
 CARTPOLE = EnvSpec("classic", "CartPole-v1")
 
@@ -154,7 +154,7 @@ def test_an_attack_that_cheats_is_cut_to_the_ball() -> None:
     obs = torch.tensor([[1.0, 2.0, 3.0, 4.0]])
     view = View(obs, torch.tensor([True]), torch.tensor([True]))
     for p, reach in ((math.inf, 0.1), (2.0, 0.05), (1.0, 0.025)):
-        attacked(agent, Cheat(100.0), 0.1, p, torch.Generator())(view)
+        under_attack(agent, Cheat(100.0), 0.1, p, torch.Generator())(view)
         assert torch.allclose(agent.seen - agent.prepare(obs), torch.full((1, 4), reach), atol=1e-6)
 
 

@@ -1,31 +1,37 @@
-"""What an adversary may show an agent, which network decides, which bound is believed, and the alarm if one is wrong.
+"""From bounds to verdicts: the bound that is believed, the actions an adversary can force, the alarm if a proof fails.
 
-How episodes are played is in `episodes`, what the bounds say about them in `certificates` and `worst_case`.
+How episodes are played is in `play`; certificates over whole episodes are in `certificates` and `worst_case`.
 """
 
+import math
 import warnings
 from dataclasses import dataclass
+from numbers import Real
+from typing import Literal
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from radial.bounds.certify import certify_action
 from radial.bounds.methods import METHODS, BoundMethod, best_of, is_ours, method, method_name, sound
 from radial.core.agent import Agent
-from radial.core.ball import Ball
-from radial.core.data import BadInput, Discrete, Verdict
+from radial.core.ball import NORMS, Ball
+from radial.core.data import BadInput, Bounds, Discrete, Verdict
 from radial.core.text import nearest
 
 BEST = "best"  # the tightest of all of METHODS
 
+# How an action is ruled out: "bounds", U_i < max_j L_j, as the paper says; "margins", some score_j − score_i > 0.
+Elimination = Literal["bounds", "margins"]
+
 
 class SoundnessError(RuntimeError):
-    """What was proven impossible has happened: a defect of radial, or a bound method of the caller's that is wrong."""
+    """A certificate was refuted: a defect of radial, or a bound method of the caller's that is wrong."""
 
 
 @dataclass(frozen=True)
 class Prover:
-    """A bound method in its most careful form, and what to call it in a result.
+    """A bound method in its most careful form, and its name for the record.
 
     arithmetic  "outward-rounded": true of the network in floating point; "as given": a method of the caller's own
     """
@@ -45,64 +51,134 @@ class Prover:
         return cls(name, sound(found), "outward-rounded") if is_ours(found) else cls(name, found, "as given")
 
 
-def ranking(agent: Agent) -> nn.Module:
-    """The network whose largest output is the action: the agent's `choice` if it has one, else its `network`."""
-    actions = getattr(agent, "actions", None)
-    if not isinstance(actions, Discrete):
-        if actions is None:
-            raise BadInput(f"agent must be an agent, as rr.load and rr.wrap give, got {agent!r}")
+# ------------------------------------------------------------------------------------------------- questions, checked
+
+
+def check_radius(radius: float, p: float) -> None:
+    """Refuse a radius or a norm that is none."""
+    if isinstance(radius, bool) or not isinstance(radius, Real) or not (0 <= radius < math.inf):
+        raise BadInput(f"radius must be a finite number ≥ 0, got {radius!r}")
+    if p not in NORMS:
+        raise BadInput(f"p must be 1, 2 or inf, got {p!r}")
+
+
+def check_discrete(agent: Agent) -> None:
+    """Refuse an agent with continuous actions: none of them is the largest output of a network."""
+    if not isinstance(agent.actions, Discrete):
         use = "for continuous ones use rr.reach or `radial audit`"
-        raise BadInput(f"certificates of actions need an agent with discrete actions, got {actions}; {use}")
-    choice = getattr(agent, "choice", None)
-    return agent.network if choice is None else choice
-
-
-def valid_range(agent: Agent) -> tuple[float, float] | None:
-    """The values an observation can take at all, in network units; None: any."""
-    return getattr(agent, "valid_range", None)
-
-
-def ball_of(agent: Agent, x: Tensor, radius: float, p: float) -> Ball:
-    """Everything that may be shown in place of x (B, *obs): the ball, cut to the agent's valid range."""
-    low, high = valid_range(agent) or (None, None)
-    return Ball(x, radius, p, low, high)
+        raise BadInput(f"certificates of actions need an agent with discrete actions, got {agent.actions}; {use}")
 
 
 def doubt(agent: Agent, radius: float) -> str | None:
-    """What is odd about a radius, in one line: it covers the whole valid range, so it may be meant in pixels."""
-    limits = valid_range(agent)
+    """Doubts about a radius, in one line: it covers the whole valid range, so it may be meant in pixels."""
+    limits = agent.valid_range
     if limits is None or radius <= limits[1] - limits[0]:
         return None
     return f"radius {radius:g} on inputs in [{limits[0]:g}, {limits[1]:g}]: did you mean {radius:g}/255?"
 
 
 def warn_of_pixels(agent: Agent, radius: float) -> None:
-    """Say what `doubt` says, as a warning to the caller of the caller."""
+    """`doubt` as a warning to the caller of the caller."""
     text = doubt(agent, radius)
     if text is not None:
         warnings.warn(text, UserWarning, stacklevel=3)
 
 
-class Audit:
-    """Watches steps of an agent: counts those whose action is certified, and raises if one of them changes after all.
+# ------------------------------------------------------------------------------------------------- actions to be forced
 
-    calls  batches looked at        steps  rows of them        certified  of these, proven
+
+def possible_actions(bounds: Bounds) -> Tensor:
+    """Γ = {i : U_i ≥ max_j L_j}, the actions that bounds (B, A) of the scores cannot rule out, (B, A) bool.
+
+    Step 2 of Algorithms 1 and 2 of the RADIAL paper. A row with NaN, inf or crossed bounds rules out nothing.
+    """
+    lower, upper = bounds.lower, bounds.upper
+    if lower.ndim != 2:
+        raise BadInput(f"bounds must be of scores (B, A), got shape {tuple(lower.shape)}")
+    proper = (torch.isfinite(lower) & torch.isfinite(upper) & (lower <= upper)).all(1, keepdim=True)
+    return (upper >= lower.amax(1, keepdim=True)) | ~proper
+
+
+def possible_by_margins(bounds: Bounds, actions: int) -> Tensor:
+    """The actions i without a j for which score_j − score_i is proven > 0, (B, A) bool.
+
+    bounds  (B, A·A) of the forms of `all_margins`. Tighter than Γ, for a difference is bounded as a whole
+    """
+    lower, upper = (end.view(-1, actions, actions) for end in (bounds.lower, bounds.upper))
+    proper = torch.isfinite(lower) & torch.isfinite(upper) & (lower <= upper)
+    return ~((lower > 0) & proper.flatten(1).all(1).view(-1, 1, 1)).any(1)
+
+
+def all_margins(actions: int, like: Tensor) -> Tensor:
+    """The forms e_j − e_i for all pairs (j, i), (1, A·A, A)."""
+    eye = torch.eye(actions, dtype=like.dtype, device=like.device)
+    return (eye.unsqueeze(1) - eye.unsqueeze(0)).view(1, -1, actions)
+
+
+@dataclass(frozen=True)
+class ThreatModel:
+    """An adversary that may show an agent any point of a ball, and the bounds that say which actions it can force."""
+
+    agent: Agent
+    radius: float
+    p: float
+    prover: Prover
+    rule: Elimination
+
+    def __post_init__(self) -> None:
+        if self.rule not in ("bounds", "margins"):
+            raise BadInput(f"rule must be bounds or margins, got {self.rule!r}")
+
+    @torch.no_grad()
+    def options(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """Observations (B, *obs) → the actions with the lowest clean score first, and which of those are possible.
+
+        returns  order (B, A) int64, possible (B, A) bool in that order; the agent's own action always is
+        """
+        network, x = self.agent.choice, self.agent.prepare(obs)
+        ball = self.agent.ball(x, self.radius, self.p)
+        scores = network(x)
+        actions = scores.shape[1]
+        if self.rule == "bounds":
+            possible = possible_actions(self.prover.method(network, ball))
+        else:
+            possible = possible_by_margins(self.prover.method(network, ball, all_margins(actions, x)), actions)
+        if not bool(possible.gather(1, self.agent.act(x).view(-1, 1)).all()):
+            raise SoundnessError(f"{self.prover.name} ruled out the very action the agent takes: its bounds are wrong")
+        order = scores.argsort(dim=1, stable=True)
+        return order, possible.gather(1, order)
+
+
+def threat_model(agent: Agent, radius: float, p: float, bound: BoundMethod | str, rule: Elimination) -> ThreatModel:
+    """The threat model of a checked question."""
+    check_radius(radius, p)
+    check_discrete(agent)
+    return ThreatModel(agent, float(radius), float(p), Prover.of(bound), rule)
+
+
+# ------------------------------------------------------------------------------------------------------------ the alarm
+
+
+class ProofCheck:
+    """Certifies steps of an agent, counts them, and raises if a certified action changes after all.
+
+    calls  batches looked at        steps  rows of them        certified  of these
     """
 
-    def __init__(self, bound: BoundMethod | str) -> None:
-        self.prover = Prover.of(bound)
+    def __init__(self, bound: BoundMethod | str | Prover) -> None:
+        self.prover = bound if isinstance(bound, Prover) else Prover.of(bound)
         self.calls = self.steps = self.certified = 0
 
     def verdicts(self, agent: Agent, ball: Ball) -> Tensor:
         """Which rows are certified, (B,) bool; counted."""
-        found = certify_action(ranking(agent), ball, self.prover.method)
+        found = certify_action(agent.choice, ball, self.prover.method)
         self.calls += 1
         self.steps += len(found)
         self.certified += found.count(Verdict.CERTIFIED)
         return torch.tensor([verdict is Verdict.CERTIFIED for verdict in found], dtype=torch.bool)
 
     def check(self, agent: Agent, ball: Ball, action: Tensor) -> None:
-        """Certify the rows of a ball, and compare with what the agent did, (B,), when shown points of it."""
+        """Certify the rows of a ball, and compare with the agent's actions (B,) when it was shown points of it."""
         self.refute(agent.act(ball.center), action, self.verdicts(agent, ball), ball)
 
     def refute(self, clean: Tensor, shown: Tensor, certified: Tensor, ball: Ball) -> None:

@@ -1,7 +1,4 @@
-"""Predicted minus realised action values along greedy episodes: how far a Q-network promises too much.
-
-Training, and what an attack would change, are not here.
-"""
+"""Overestimation of Q-values: predicted minus realised, along clean greedy episodes."""
 
 import time
 from collections.abc import Mapping
@@ -11,18 +8,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from radial.agents.foreign import as_agent
 from radial.core.agent import Agent
 from radial.core.checks import check_whole
 from radial.core.data import BadInput, Discrete, EnvSpec, Step, VecEnv
 from radial.envs.make import make_env
 from radial.envs.wrapper import EnvWrapper
 from radial.evaluation import statistics
-from radial.evaluation.play import Progress, View, check_spaces, name_of, play, spec_of, streams
+from radial.evaluation.play import Progress, View, check_spaces, play, spec_of, streams
 
 
 @dataclass(frozen=True)
 class QBias(statistics.Averaged):
-    """What an agent expected at every step of some episodes, and what came.
+    """Predicted and realised values at every step of some episodes.
 
     predicted  Q(s, a) of the action taken
     realised   Σ_k γ^k r_{t+k} to the end of the episode, r as in training: Atari's is clipped to ±1
@@ -80,10 +78,11 @@ def q_bias(
     name: str | None = None,
     progress: Progress | None = None,
 ) -> QBias:
-    """Play greedily, undisturbed, one env for each episode, and compare Q(s, a) with what followed.
+    """Play clean greedy episodes, an env for each, and compare Q(s, a) with the discounted return that followed.
 
     An episode that a time limit cuts ends there for the realised value as well, as in the authors' figure.
     """
+    agent = as_agent(agent)
     check_whole("episodes", episodes, 1)
     if not 0 <= discount <= 1:
         raise BadInput(f"discount must lie in [0, 1], got {discount!r}")
@@ -109,7 +108,7 @@ def q_bias(
     predicted, reward = torch.stack(expected), torch.stack(recorded.rewards)  # (T, N)
     curves = [realised(reward[:length, i], discount) for i, length in enumerate(played.lengths)]
     return QBias(
-        agent=name or name_of(agent),
+        agent=name or agent.name,
         env=spec.id,
         engine=dict(world.engine),
         discount=discount,
@@ -138,7 +137,7 @@ class Recorded(EnvWrapper):
         self.rewards = list[Tensor]()
 
     def step(self, action: Tensor) -> Step:
-        """Act in every env, and remember what was learned from, (N,)."""
+        """Act in every env, and remember the rewards as in training, (N,)."""
         step = self.env.step(action)
         self.rewards.append(step.reward.double().cpu())
         return step

@@ -1,4 +1,4 @@
-"""What a list of returns says: mean, standard error, interquartile mean and its bootstrap interval.
+"""Statistics of a list of returns: mean, standard error, interquartile mean and its bootstrap interval.
 
 Plain functions of numbers; how the returns came about is not known here.
 """
@@ -13,7 +13,7 @@ from radial.core.data import BadInput
 
 
 class Averaged:
-    """What results with one number per episode share: mean and standard error of `values`, which are the returns."""
+    """Results with one number per episode: mean and standard error of `values`, which are the returns by default."""
 
     returns: tuple[float, ...]
 

@@ -1,31 +1,34 @@
 """The absolute worst case, AWC: the least return over all sequences of actions that an adversary can force.
 
-What can be forced in one state is in `possible`; how an env is copied in `envs.cloning`; what
-was found in `worst_found`.
+One anytime search: stopped early it leaves a certified lower bound and an attained upper one, finished they are equal.
+The actions that can be forced in one state are in `prover`; how an env is copied in `envs.cloning`.
 """
 
 import hashlib
+import heapq
+import itertools
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from radial.agents.foreign import as_agent
 from radial.bounds.methods import BoundMethod
 from radial.core.agent import Agent
 from radial.core.checks import check_whole
 from radial.core.data import BadInput, EnvSpec
+from radial.core.text import round_down
 from radial.envs.contract import EnvFault
 from radial.envs.make import env_seeds
-from radial.evaluation.certificates import terms_of
+from radial.evaluation import statistics
+from radial.evaluation.certificates import Terms, terms_of
 from radial.evaluation.play import Progress, check_spaces, spec_of, streams
-from radial.evaluation.possible import Adversary, Rule, adversary_of
-from radial.evaluation.prover import warn_of_pixels
-from radial.evaluation.worst_found import AbsoluteWorstCase, Start
+from radial.evaluation.prover import Elimination, ThreatModel, threat_model, warn_of_pixels
 
 if TYPE_CHECKING:
     from radial.envs.cloning import Cloneable
@@ -37,8 +40,105 @@ REWARD_LOW = {
     ("gymnasium", "MountainCar-v0"): -1.0,
     ("atari", "Freeway"): 0.0,  # it pays for a crossing and for nothing else
 }
+TOGETHER, FRAMES_TOGETHER = 64, 8  # states bounded at once: hardly dearer than one
 
 Key = tuple[bytes, int]  # a state and how many steps lie behind it
+
+# ---------------------------------------------------------------------------------------------------------- results
+
+
+@dataclass(frozen=True)
+class Start:
+    """The worst case from one first state.
+
+    lower     certified: no sequence of possible actions returns less; −inf: nothing is certified
+    upper     `path` returns this much, so the least return of possible actions is no larger; inf: no path was followed
+              to its end. Whether an adversary can force all of its actions is another question
+    greedy    the return of the greedy worst case (GWC) from here; inf: not asked for
+    expanded  states whose possible actions were bounded
+    path      possible actions from the first state on
+    """
+
+    lower: float
+    upper: float
+    greedy: float
+    expanded: int
+    path: tuple[int, ...]
+
+    @property
+    def exact(self) -> bool:
+        """Whether the search is complete, so that lower = upper = AWC."""
+        return self.lower == self.upper
+
+
+@dataclass(frozen=True)
+class AbsoluteWorstCase:
+    """AWC of one or more first states; where the search was ended early, an interval that holds it."""
+
+    terms: Terms
+    budget: int  # states per start
+    reward_low: float | None
+    starts: tuple[Start, ...]
+    wall_seconds: float
+
+    @property
+    def lower(self) -> float:
+        """Certified lower bound, mean over the starts."""
+        return sum(start.lower for start in self.starts) / len(self.starts)
+
+    @property
+    def upper(self) -> float:
+        """Attained upper bound, mean over the starts."""
+        return statistics.mean([start.upper for start in self.starts])
+
+    @property
+    def greedy(self) -> float:
+        """Greedy worst case, mean over the starts."""
+        return statistics.mean([start.greedy for start in self.starts])
+
+    @property
+    def exact(self) -> bool:
+        """Whether every search is complete."""
+        return all(start.exact for start in self.starts)
+
+    @property
+    def expanded(self) -> int:
+        """States bounded in all."""
+        return sum(start.expanded for start in self.starts)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values that `json` can write; a lower bound of −inf is null."""
+        starts = [
+            {
+                "lower": finite_or_none(start.lower), "upper": start.upper, "greedy": start.greedy,
+                "exact": start.exact, "expanded": start.expanded, "path": list(start.path),
+            }
+            for start in self.starts
+        ]  # fmt: skip
+        return {
+            "metric": "awc", **self.terms.to_json(), "budget": self.budget, "reward_low": self.reward_low,
+            "lower": finite_or_none(self.lower), "upper": self.upper, "exact": self.exact, "greedy": self.greedy,
+            "expanded": self.expanded, "starts": starts, "says": str(self), "wall_seconds": self.wall_seconds,
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        where = f"at {self.terms.radius:g} ({self.terms.bound}, {self.expanded} states)"
+        if self.exact:
+            return f"AWC {self.upper:.1f}, exact, {where}"
+        unfinished = sum(not start.exact for start in self.starts)
+        certified = "nothing" if math.isinf(self.lower) else round_down(self.lower)
+        return (
+            f"AWC ≤ {self.upper:.1f}, certified ≥ {certified}, {where}: the budget of {self.budget} states ended "
+            f"{unfinished} of {len(self.starts)} searches"
+        )
+
+
+def finite_or_none(value: float) -> float | None:
+    """The number, or None where it is infinite: JSON has no infinity."""
+    return value if math.isfinite(value) else None
+
+
+# ---------------------------------------------------------------------------------------------------------- the metric
 
 
 def awc(
@@ -53,7 +153,7 @@ def awc(
     budget: int = 10_000,
     reward_low: float | None = None,
     p: float = math.inf,
-    rule: Rule = "bounds",
+    rule: Elimination = "bounds",
     name: str | None = None,
     progress: Progress | None = None,
 ) -> AbsoluteWorstCase:
@@ -64,13 +164,14 @@ def awc(
     env         an id or a spec that can be cloned, or a Cloneable (left open; one episode)
     episodes    how many first states: those of `evaluate` and `gwc` with this seed and an env for each episode
     horizon     count only the first steps of an episode; needed where an env has no time limit
-    budget      states to bound per start. When it ends, what is proven and what is attained differ, and both are told.
-                The first path, which is the greedy worst case, is always played to its end, on its own if need be
+    budget      states to bound per start. When it ends, the certified lower and the attained upper bound differ. The
+                greedy worst case is always played to its end, beyond the budget if need be
     progress    is told how many of the `episodes`·`budget` states are bounded or no longer needed
-    reward_low  no step pays less: allows to prove something about what was not explored, and to skip what cannot be
-                worse than what was found. None: known for CartPole, Acrobot and Freeway
+    reward_low  no step pays less: certifies something about the states not expanded, and tells which of them cannot
+                matter. None: known for CartPole, Acrobot, MountainCar and Freeway
     """
-    adversary = adversary_of(agent, radius, p, bound, rule)
+    agent = as_agent(agent)
+    threat = threat_model(agent, radius, p, bound, rule)
     warn_of_pixels(agent, radius)
     check_limits(episodes, seed, horizon, budget, reward_low)
     budget = int(budget)
@@ -84,12 +185,12 @@ def awc(
         world = _clone(env, number, episodes, seed) if isinstance(env, EnvSpec | str) else env
         try:
             check_spaces(agent, world)
-            terms = terms_of(adversary, world, name, horizon, seed, episodes)
+            terms = terms_of(threat, world, name, horizon, seed, episodes)
             if reward_low is None:
                 reward_low = REWARD_LOW.get((world.spec.suite, world.spec.id))
             reward_low = None if reward_low is None else float(reward_low)
             tell = None if progress is None else _after(progress, number * budget, budget)
-            starts.append(_Search(adversary, world, limit_of(world, horizon), budget, reward_low, tell).run())
+            starts.append(WorstCaseSearch(threat, world, limit_of(world, horizon), reward_low, tell).run(budget))
         finally:
             if ours:
                 world.close()
@@ -109,7 +210,7 @@ def check_limits(episodes: int, seed: int, horizon: int | None, budget: int, rew
 
 
 def _after(progress: Progress, done: int, most: int) -> Progress:
-    """Progress of one search among several: at most `most`, after what was done before."""
+    """Progress of one search among several: at most `most`, on top of the `done` of those before."""
     return lambda count: progress(done + min(count, most))
 
 
@@ -130,197 +231,169 @@ def _clone(env: EnvSpec | str, number: int, episodes: int, seed: int) -> "Clonea
 # ----------------------------------------------------------------------------------------------------------- the search
 
 
-class Known(NamedTuple):
-    """What is known of the return from a state on: at least `lower`, and just that if `best` tells how."""
-
-    lower: float
-    best: tuple[int, Key | None] | None  # the worst action, and the state it leads to (None: the end)
-
-
 @dataclass(eq=False, slots=True)
-class Edge:
-    """A possible action that was taken: what it paid and where it led."""
+class _Edge:
+    """A possible action that was taken."""
 
     action: int
     reward: float
-    key: Key | None  # None: the episode is over
-    state: Any = None
+    to: "_State | None"  # None: the episode is over
 
 
 @dataclass(eq=False, slots=True)
-class Node:
-    """A state on the path that is being explored.
+class _State:
+    """A state that was reached.
 
-    total  the return on the way here        edges  its possible actions, worst nominal score first; None: not taken yet
-    at     the edge that is being explored, or comes next
-    lower  the least that the finished edges can return        exact  the least that they do return, by `best`
+    total  the least return on a known way here, by action `by` from `via`
+    saved  env and obs, until its edges are known
+    edges  its possible actions, lowest clean score first; None: not expanded
     """
 
-    key: Key
-    state: Any
+    depth: int
     total: float
-    edges: list[Edge] | None = None
-    at: int = 0
-    lower: float = math.inf
-    exact: float = math.inf
-    best: tuple[int, Key | None] | None = None
-
-    def finish(self, value: float, exact: bool) -> None:
-        """The edge at hand returns at least `value` from here on, or just that."""
-        assert self.edges is not None
-        edge = self.edges[self.at]
-        self.lower = min(self.lower, value)
-        if exact and value < self.exact:
-            self.exact, self.best = value, (edge.action, edge.key)
-        self.at += 1
-
-    def known(self, before: float) -> Known:
-        """What is known once every edge is finished; `before` was known already."""
-        exact = self.exact <= self.lower
-        return Known(self.lower if exact else max(self.lower, before), self.best if exact else None)
+    via: "_State | None"
+    by: int
+    saved: Any
+    obs: Tensor | None
+    edges: list[_Edge] | None = None
 
 
-@dataclass(eq=False)
-class _Search:
-    """Depth-first, without recursion, every state once.
+class WorstCaseSearch:
+    """Best-first search over forced actions: expands the states that could return least, in batches, each state once.
 
-    The least return from a state on is remembered. A branch that cannot return less than the worst found so far is
-    skipped; what it can return at least is remembered in place of what it does.
+    The least that a state can return in all, `total` plus `_rest`, never decreases along a way: the least of it over
+    the states not expanded, and over the ends, is a lower bound whenever the search stops. Where it is equal the deeper
+    state comes first, so that an end is reached soon. A state that turns out to be cheaper to reach after it was
+    expanded passes that on along its known edges.
+
+    env         one that repeats itself after its reset; left open
+    limit       steps after which an episode is over in any case
+    reward_low  no step pays less; None: unknown, then only a finished search certifies anything
     """
 
-    adversary: Adversary
-    env: "Cloneable"
-    limit: int
-    budget: int
-    reward_low: float | None
-    progress: Progress | None = None
-    upper: float = math.inf
-    path: tuple[int, ...] = ()
-    greedy: float = math.inf
-    expanded: int = 0
-    known: dict[Key, Known] = field(default_factory=dict)
-    possible: dict[Key, list[int]] = field(default_factory=dict)
-    stack: list[Node] = field(default_factory=list)
+    def __init__(
+        self, threat: ThreatModel, env: "Cloneable", limit: int, reward_low: float | None = None,
+        progress: Progress | None = None,
+    ) -> None:  # fmt: skip
+        self.threat, self.env, self.limit, self.reward_low, self.progress = threat, env, limit, reward_low, progress
+        self.states: dict[Key, _State] = {}
+        self.queue: list[tuple[float, int, int, float, _State]] = []  # least return, −depth, number, total, state
+        self.number, self.expanded = itertools.count(), 0
+        self.upper = math.inf
+        self.end: tuple[_State, int] | None = None  # the last state and action of the path that returns `upper`
+        self.together = FRAMES_TOGETHER if len(env.observation_shape) > 1 else TOGETHER
 
-    def run(self) -> Start:
+    def run(self, budget: int, late: Callable[[], bool] = lambda: False, greedy: bool = True) -> Start:
+        """Search until nothing can return less than `upper`, `budget` states are expanded, or it is late.
+
+        late    asked before every batch
+        greedy  before that, play the greedy worst case to its end, beyond the budget if need be
+        """
         obs = self.env.reset()
-        root = Node(self._key(0), self.env.save(), 0.0)
-        self._bound([root.key], [obs])
-        self.stack.append(root)
-        lower = self._explore()
-        self._replay(root.state)
-        return Start(lower, self.upper, self.greedy, self.expanded, self.path)
+        root = self.states[self._key(0)] = _State(0, 0.0, None, 0, self.env.save(), obs)
+        first = root.saved
+        self._push(root)
+        followed = self._follow(root) if greedy else math.inf
+        while self._least() < self.upper and self.expanded < budget and not late():
+            self._expand(self._batch(min(self.together, budget - self.expanded)))
+        path = () if self.end is None else self._replayed(first, *self.end)
+        return Start(min(self._least(), self.upper), self.upper, followed, self.expanded, path)
 
-    def _explore(self) -> float:
-        """Until everything is explored or the budget ends; the least return that is proven."""
-        while True:
-            node = self.stack[-1]
-            if node.edges is None:
-                if self.expanded >= self.budget and self.upper < math.inf:
-                    return min(self._proven(), self.upper)
-                self._open(node)
-            elif node.at < len(node.edges):
-                self._follow(node, node.edges[node.at])
-            else:
-                self.stack.pop()
-                if not self.stack:
-                    return self.upper  # whatever was skipped returns no less
-                self.known[node.key] = found = node.known(self._floor(node.key))
-                self._finish(self.stack[-1], found.lower, found.best is not None)
+    def _push(self, state: _State) -> None:
+        entry = (state.total + self._rest(state.depth), -state.depth, next(self.number), state.total, state)
+        heapq.heappush(self.queue, entry)
 
-    def _finish(self, node: Node, value: float, exact: bool) -> None:
-        assert node.edges is not None
-        node.finish(node.edges[node.at].reward + value, exact)
+    def _least(self) -> float:
+        """The least return through a state that is not expanded; inf: there is none."""
+        while self.queue:
+            least, _, _, total, state = self.queue[0]
+            if state.edges is None and total == state.total:
+                return least
+            heapq.heappop(self.queue)  # expanded meanwhile, or in the queue again with a smaller total
+        return math.inf
 
-    def _follow(self, node: Node, edge: Edge) -> None:
-        """Explore an edge, or see that there is nothing to explore."""
-        total = node.total + edge.reward
-        if edge.key is None:
-            self._attained(total, None)
-            return self._finish(node, 0.0, exact=True)
-        found = self.known.get(edge.key)
-        if found is not None and found.best is not None:
-            self._attained(total + found.lower, edge.key)
-            return self._finish(node, found.lower, exact=True)
-        floor = self._floor(edge.key)
-        if total + floor >= self.upper:
-            return self._finish(node, floor, exact=False)
-        self.stack.append(Node(edge.key, edge.state, total))
-        edge.state = None
-        return None
+    def _batch(self, most: int) -> list[_State]:
+        """The states that could return least."""
+        batch: list[_State] = []
+        while len(batch) < most and self._least() < self.upper:
+            batch.append(heapq.heappop(self.queue)[-1])
+        return batch
 
-    def _open(self, node: Node) -> None:
-        """Take every possible action of a state once, and bound the states that need it."""
-        node.edges = []
-        fresh: dict[Key, Tensor] = {}
-        for action in self.possible[node.key]:
-            self.env.restore(node.state)
-            obs, reward, terminated, truncated = self.env.step(action)
-            self._check(reward)
-            depth = node.key[1] + 1
-            if terminated or truncated or depth >= self.limit:
-                node.edges.append(Edge(action, reward, None))
-                continue
-            key = self._key(depth)
-            node.edges.append(Edge(action, reward, key, self.env.save()))
-            if key not in self.possible and node.total + reward + self._floor(key) < self.upper:
-                fresh[key] = obs
-        node.state = node.state if node is self.stack[0] else None
-        if self.expanded >= self.budget:  # only the first path still goes on, and it takes the first edge
-            fresh = {key: obs for key, obs in fresh.items() if key == node.edges[0].key}
-        if fresh:
-            self._bound(list(fresh), list(fresh.values()))
-
-    def _bound(self, keys: Sequence[Key], observations: Sequence[Tensor]) -> None:
-        order, possible = self.adversary.options(torch.stack(list(observations)))
-        for key, actions, yes in zip(keys, order.tolist(), possible.tolist(), strict=True):
-            self.possible[key] = [action for action, allowed in zip(actions, yes, strict=True) if allowed]
-        self.expanded += len(keys)
+    def _expand(self, batch: Sequence[_State]) -> None:
+        """Bound states together, and take every possible action of each once."""
+        order, possible = self.threat.options(torch.stack([state.obs for state in batch if state.obs is not None]))
+        self.expanded += len(batch)
+        for state, actions, allowed in zip(batch, order.tolist(), possible.tolist(), strict=True):
+            state.edges = [self._step(state, action) for action in itertools.compress(actions, allowed)]
+            state.saved = state.obs = None
+            self._pass_on(state)
         if self.progress is not None:
             self.progress(self.expanded)
 
-    def _floor(self, key: Key) -> float:
-        """What is returned at least from a state on, explored or not."""
-        if key in self.known:
-            return self.known[key].lower
-        if self.reward_low is None:
-            return -math.inf
-        return self.reward_low + (self.limit - key[1] - 1) * min(self.reward_low, 0.0)
-
-    def _proven(self) -> float:
-        """What is returned at least from the first state on, in the middle of a search."""
-        value = self._floor(self.stack[-1].key)
-        for node in reversed(self.stack[:-1]):
-            assert node.edges is not None
-            rest = [e.reward + (0.0 if e.key is None else self._floor(e.key)) for e in node.edges[node.at + 1 :]]
-            value = min(node.lower, node.edges[node.at].reward + value, *rest)
-        return value
-
-    def _attained(self, total: float, key: Key | None) -> None:
-        """A path was found: the actions on the stack, then from `key` on the worst ones that are known."""
-        self.greedy = total if math.isinf(self.greedy) else self.greedy
-        if total >= self.upper:
-            return
-        path = [node.edges[node.at].action for node in self.stack if node.edges is not None]
-        while key is not None:
-            best = self.known[key].best
-            assert best is not None
-            path, key = [*path, best[0]], best[1]
-        self.upper, self.path = total, tuple(path)
-
-    def _replay(self, state: Any) -> None:
-        """Play the worst path once more: a copy of an env that plays otherwise than the env proves nothing."""
-        self.env.restore(state)
-        total = math.fsum(self.env.step(action)[1] for action in self.path)
-        if not math.isclose(total, self.upper, rel_tol=1e-9, abs_tol=1e-9):
-            raise EnvFault(f"{self.env.spec} does not repeat itself: the worst path gave {self.upper}, then {total}")
-
-    def _key(self, depth: int) -> Key:
-        mark = self.env.fingerprint()
-        return (mark if len(mark) <= 32 else hashlib.blake2b(mark, digest_size=32).digest()), depth
-
-    def _check(self, reward: float) -> None:
+    def _step(self, state: _State, action: int) -> _Edge:
+        """Take an action; a state that was reached before is not saved again."""
+        self.env.restore(state.saved)
+        obs, reward, terminated, truncated = self.env.step(action)
         if not math.isfinite(reward):
             raise EnvFault(f"{self.env.spec} gave the reward {reward}")
         if self.reward_low is not None and reward < self.reward_low:
             raise BadInput(f"reward_low must be ≤ every reward: it is {self.reward_low:g}, a step paid {reward:g}")
+        depth = state.depth + 1
+        if terminated or truncated or depth >= self.limit:
+            return _Edge(action, reward, None)
+        key = self._key(depth)
+        if key not in self.states:
+            self.states[key] = _State(depth, math.inf, None, 0, self.env.save(), obs)
+        return _Edge(action, reward, self.states[key])
+
+    def _pass_on(self, state: _State) -> None:
+        """Tell whatever lies behind a state how it is reached from there, wherever that is cheaper than before."""
+        wave = [(state.depth, next(self.number), state)]  # by depth, so that each is visited with its final total
+        while wave:
+            at = heapq.heappop(wave)[-1]
+            for edge in at.edges or ():
+                total, to = at.total + edge.reward, edge.to
+                if to is None:
+                    if total < self.upper:
+                        self.upper, self.end = total, (at, edge.action)
+                elif total < to.total:
+                    to.total, to.via, to.by = total, at, edge.action
+                    if to.edges is None:
+                        self._push(to)
+                    else:
+                        heapq.heappush(wave, (to.depth, next(self.number), to))
+
+    def _follow(self, state: _State) -> float:
+        """The greedy worst case from a state: always the possible action with the lowest clean score."""
+        total = 0.0
+        while True:
+            if state.edges is None:
+                self._expand([state])
+            assert state.edges
+            edge = state.edges[0]
+            total += edge.reward
+            if edge.to is None:
+                return total
+            state = edge.to
+
+    def _replayed(self, first: Any, last: _State, action: int) -> tuple[int, ...]:
+        """The path that returns `upper`, played once more: an env that does not repeat itself certifies nothing."""
+        path, state = [action], last
+        while state.via is not None:
+            path.append(state.by)
+            state = state.via
+        self.env.restore(first)
+        total = math.fsum(self.env.step(each)[1] for each in reversed(path))
+        if not math.isclose(total, self.upper, rel_tol=1e-9, abs_tol=1e-9):
+            raise EnvFault(f"{self.env.spec} does not repeat itself: the worst path gave {self.upper}, then {total}")
+        return tuple(reversed(path))
+
+    def _rest(self, depth: int) -> float:
+        """The least return from a state on that is not an end: one step comes for sure, the others if they cost."""
+        if self.reward_low is None:
+            return -math.inf
+        return self.reward_low + (self.limit - depth - 1) * min(self.reward_low, 0.0)
+
+    def _key(self, depth: int) -> Key:
+        mark = self.env.fingerprint()
+        return (mark if len(mark) <= 32 else hashlib.blake2b(mark, digest_size=32).digest()), depth

@@ -7,9 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from radial.agents.actor_critic import ActorCritic
+from radial.agents.foreign import as_agent, wrap
 from radial.agents.q_agent import QAgent
 from radial.attacks.gradient import MAD, PGD, RandomNoise
 from radial.core.ball import Ball
@@ -19,8 +20,7 @@ from radial.envs.contract import EnvFault
 from radial.envs.make import env_seeds, make_env
 from radial.evaluation.certificates import gwc
 from radial.evaluation.play import evaluate, streams
-from radial.evaluation.possible import adversary_of
-from radial.evaluation.prover import ball_of
+from radial.evaluation.prover import threat_model
 from radial.evaluation.tables_test import (
     AsVector,
     LinearAgent,
@@ -30,7 +30,7 @@ from radial.evaluation.tables_test import (
     opposed,
     random_table,
 )
-from radial.evaluation.worst_case import AbsoluteWorstCase, awc
+from radial.evaluation.worst_case import AbsoluteWorstCase, Start, WorstCaseSearch, awc
 
 CARTPOLE = EnvSpec("classic", "CartPole-v1")
 LOW = -5.0  # what a step in a random table pays at least
@@ -164,9 +164,9 @@ def test_a_budget_that_is_spent_bounds_no_more_than_the_first_path(seed: int) ->
 
 def test_without_a_least_reward_nothing_is_proven_of_what_was_not_seen() -> None:
     found = search(diamonds(5), 1.0, budget=1)
-    assert (found.lower, found.upper, found.exact) == (-math.inf, 10.0, False)
-    assert found.greedy == 11.0  # the first path is played to its end; around the last diamond a known way was cheaper
-    assert "proven ≥ nothing" in str(found)
+    assert (found.lower, found.upper, found.exact) == (-math.inf, 6.0, False)  # the cheapest of all ways it has seen
+    assert found.greedy == 11.0  # played to its end, with a budget of one state
+    assert "certified ≥ nothing" in str(found)
     assert "the budget of 1 states ended 1 of 1 searches" in str(found)
     facts = json.loads(json.dumps(found.to_json(), allow_nan=False))
     assert facts["lower"] is None
@@ -188,11 +188,11 @@ def balancer() -> LinearAgent:
 
 def every_sequence(agent: Any, radius: float, bound: Any, horizon: int, seed: int) -> float:
     """The least return in CartPole over all sequences of possible actions."""
-    adversary = adversary_of(agent, radius, math.inf, bound, "bounds")
+    threat = threat_model(as_agent(agent), radius, math.inf, bound, "bounds")
     env = make_cloneable(CARTPOLE, seed)
 
     def least(state: Any, obs: Tensor, depth: int) -> float:
-        order, yes = adversary.options(obs.unsqueeze(0))
+        order, yes = threat.options(obs.unsqueeze(0))
         returns = []
         for action in order[yes].tolist():
             env.restore(state)
@@ -276,11 +276,75 @@ def test_the_worst_path_is_made_of_actions_that_some_perturbation_may_bring_abou
     path = search(world, 0.5).starts[0].path
     world.reset()
     for action in path:
-        ball = ball_of(opposed(), world.obs().unsqueeze(0), 0.5, math.inf)
+        ball = as_agent(opposed()).ball(world.obs().unsqueeze(0), 0.5)
         assert isinstance(ball, Ball)
         corners = torch.cat([ball.box().lower, ball.box().upper])
         assert action in opposed().act(corners).tolist()
         world.step(action)
+
+
+# ---------------------------------------------------------------------------------- stopped at any time, as in an audit
+
+SHORT = EnvSpec("classic", "CartPole-v1", {"max_episode_steps": 12})
+
+
+def leaning() -> Any:
+    layer = nn.Linear(4, 2, bias=False)
+    with torch.no_grad():
+        layer.weight.copy_(torch.tensor([[0.0, 0.0, -1.0, -0.5], [0.0, 0.0, 1.0, 0.5]]))
+    return wrap(nn.Sequential(layer), "categorical")
+
+
+def anytime(radius: float, budget: int, reward_low: float | None = 1.0) -> Start:
+    env = make_cloneable(SHORT, env_seeds(streams(0)[0], 1)[0])
+    threat = threat_model(leaning(), radius, math.inf, "ibp", "margins")
+    try:
+        return WorstCaseSearch(threat, env, 12, reward_low).run(budget, greedy=False)
+    finally:
+        env.close()
+
+
+@pytest.mark.parametrize("radius", [0.01, 0.6])
+def test_a_finished_search_is_the_absolute_worst_case(radius: float) -> None:
+    truth = awc(leaning(), SHORT, radius, rule="margins")
+    assert truth.exact
+    ours = anytime(radius, 100_000)
+    assert (ours.lower, ours.exact) == (truth.upper, True)
+
+
+def test_what_is_proven_grows() -> None:
+    lower = [anytime(0.6, budget).lower for budget in (1, 8, 64)]
+    assert lower == sorted(lower)
+    assert lower[0] == 2.0  # a step was taken, and one more comes for sure
+    assert lower[-1] > 4
+    assert lower[-1] <= anytime(0.6, 100_000).lower
+
+
+@pytest.mark.parametrize("reward_low", [None, LOW])
+@pytest.mark.parametrize("seed", range(12))
+def test_without_the_greedy_path_the_truth_is_in_between_as_well(seed: int, reward_low: float | None) -> None:
+    truth, lower = enumerated(random_table(seed, layers=8), 0.7), -math.inf
+    threat = threat_model(as_agent(opposed()), 0.7, math.inf, exact_linear, "bounds")
+    for budget in (1, 3, 6, 9, 12, 15, 18, 100):
+        found = WorstCaseSearch(threat, random_table(seed, layers=8), 1000, reward_low).run(budget, greedy=False)
+        assert found.expanded <= budget
+        assert lower <= found.lower <= truth <= found.upper
+        lower = found.lower
+    assert (found.lower, found.upper, found.exact, found.greedy) == (truth, truth, True, math.inf)
+
+
+def test_a_clock_ends_the_search_between_two_batches() -> None:
+    looks = iter([False, False, False, True])
+    threat = threat_model(as_agent(opposed()), 1.0, math.inf, exact_linear, "bounds")
+    found = WorstCaseSearch(threat, diamonds(40), 1000, 0.0).run(10_000, lambda: next(looks), greedy=False)
+    assert (found.expanded, found.exact, found.upper, found.path) == (4, False, math.inf, ())
+    assert found.lower == 2.0  # around the first diamond, and one step on
+
+
+def test_without_a_least_reward_only_a_finished_search_proves_anything() -> None:
+    assert anytime(0.6, 8, None).lower == -math.inf
+    with pytest.raises(BadInput, match="reward_low must be ≤ every reward"):
+        anytime(0.6, 8, 2.0)
 
 
 # -------------------------------------------------------------------------------------------------------- bad input

@@ -59,7 +59,7 @@ class Axes:
 
 
 def figure(facts: Mapping[str, Any]) -> str:
-    """One agent: the band between the strongest attack and the lower side."""
+    """One agent: every attack, and the band of the bracket, whose two sides are means over the same starts."""
     nominal = facts["nominal"]["mean"]
     upper = [(0.0, nominal)] + [
         (level["radius"], level["worst_return"]) for level in facts["levels"] if level["worst_return"] is not None
@@ -69,10 +69,11 @@ def figure(facts: Mapping[str, Any]) -> str:
         if level["bracket"] and level["bracket"]["lower"] is not None
     ]  # fmt: skip
     lower = [(0.0, nominal)] + [(each, side["lower"]) for each, side in sides]
+    above = [(0.0, nominal)] + [(each, side["upper"]) for each, side in sides if side["upper"] is not None]
     others = [(level["radius"], one["mean"]) for level in facts["levels"] for one in level["attacks"]]
-    axes = Axes([level["radius"] for level in facts["levels"]], [y for _, y in (*upper, *lower, *others)])
+    axes = Axes([level["radius"] for level in facts["levels"]], [y for _, y in (*upper, *lower, *above, *others)])
     kinds = kind_of(*(side for _, side in sides))
-    drawn = axes.frame() + _band(axes, upper, lower) + "".join(_tick(axes, point) for point in others)
+    drawn = axes.frame() + _band(axes, above, lower) + "".join(_tick(axes, point) for point in others)
     y = f"{axes.y(nominal):.1f}"
     drawn += f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}" class="nominal"/>'
     drawn += _line(axes, upper, COLOURS[1], "", "circle")

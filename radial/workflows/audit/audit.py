@@ -1,59 +1,56 @@
-"""`audit`: every attack that applies, every certificate that applies, in the order in which they matter most.
+"""`audit`: every attack and every certificate that applies, in the order in which they matter most.
 
-What a short budget leaves out is listed; nothing is silently weaker than it says.
+Work that a short budget leaves out is listed; nothing is silently weaker than it says.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from radial.attacks import ATTACKS
-from radial.bounds.layers import UnsupportedLayer
-from radial.bounds.methods import ibp
+from radial.core.agent import Agent, Attack
 from radial.core.checks import check_whole, is_finite
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
 from radial.core.text import spell_radius
 from radial.envs.make import make_env
 from radial.evaluation import statistics
 from radial.evaluation.certificates import gwc
-from radial.evaluation.play import Fittable, check_spaces, evaluate, streams
-from radial.evaluation.prover import Prover, ball_of, ranking
-from radial.workflows.audit import visited as states
-from radial.workflows.audit.asked import attacks_of, chosen, radii_of, texts_of
-from radial.workflows.audit.clock import Clock, OutOfTime, Until
-from radial.workflows.audit.require import requirement
-from radial.workflows.audit.result import AuditResult, Level, Played
-from radial.workflows.audit.subject import Subject, subject
-from radial.workflows.audit.suite import LEARNED, applicable, masking
+from radial.evaluation.play import Episodes, Fittable, check_spaces, evaluate, streams
+from radial.evaluation.prover import Prover
+from radial.evaluation.worst_case import AbsoluteWorstCase
+from radial.workflows.audit import states
+from radial.workflows.audit.budget import Clock, OutOfTime, Until
+from radial.workflows.audit.result import AuditResult, Level, Played, headline, requirement
+from radial.workflows.audit.subject import Audited, audited, default_bound, texts_of
+from radial.workflows.audit.suite import LEARNED, applicable, attacks_of, chosen, masking
 from radial.workflows.audit.trace import record
-from radial.workflows.audit.units import feature_names, ladder, units_of
-from radial.workflows.audit.verdict import headline
+from radial.workflows.audit.units import feature_names, in_env_units, ladder, radii_of, units_of
 from radial.workflows.audit.worst import (
-    WorstCase,
+    ActionValue,
+    awc_facts,
     box_facts,
     bracket,
+    certified_return,
     cloneable,
     corner_return,
     lifted,
     reward_is_bounded,
-    worst_case,
 )
 
 Say = Callable[[str], None]
-STATES = 20_000  # visited states that are bounded; of pictures
-PICTURES = 64
+SAMPLE, SAMPLE_OF_FRAMES = 20_000, 64  # visited states that are certified, at most
 SLICE = 0.3  # of the remaining budget, for the absolute worst case
-RESERVE = 3.0  # times what undisturbed episodes, or attacked ones, took: for recording one at the end
-UNHURRIED = 120.0  # seconds for it at each radius where there is no budget
+RESERVE = 3.0  # times the time of clean episodes, or of attacked ones: for recording one at the end
+UNHURRIED = 120.0  # seconds for the absolute worst case at each radius where there is no budget
 
 
 def audit(
-    agent: Any,
+    agent: Agent | str | Path,
     env: EnvSpec | str | None = None,
     radius: float | Sequence[float] | None = None,
     *,
@@ -68,12 +65,12 @@ def audit(
     name: str | None = None,
     progress: Say | None = None,
 ) -> AuditResult:
-    """How robust is this agent? Its return undisturbed, under every attack, and what is proven, at each radius.
+    """How robust is this agent? Clean return, return under each attack and a certified lower bound, at each radius.
 
     agent    an agent, the path of one (ours, the papers', Stable-Baselines3's or CleanRL's), or its name in the zoo
-    env      an id or a spec; default: what the agent's card or the name of its file says
+    env      an id or a spec; default: the one on the agent's card or in the name of its file
     radius   one or several, in network units; default: a ladder that suits the kind of observation
-    budget   minutes; None: as long as it takes. What there was no time for is listed in `cuts`
+    budget   minutes; None: as long as it takes. Work there was no time for is listed in `cuts`
     bound    ibp, crown-ibp, crown or best; default: crown, and crown-ibp for convolutional networks
     attacks  names in `ATTACKS`; [] or "none": no attack; default: all that apply
     require  texts such as "return@0.05>=400"; their radii are added to those that are tried
@@ -84,80 +81,133 @@ def audit(
         raise BadInput(f"budget must be a number of minutes > 0 or None, got {budget!r}")
     wanted = [requirement(text) for text in texts_of("require", require)]
     asked = attacks_of(attacks)
-    who = subject(agent, env, name)
+    who = audited(agent, env, name)
     more = [each.radius for each in wanted if each.radius is not None]
     radii = radii_of(ladder(who.agent) if radius is None else radius, p, more)
     clock = Clock(None if budget is None else 60 * budget)
     prover = Prover.of(bound or default_bound(who.agent))
-    work = _Audit(who, radii, episodes, seed, p, prover, clock, progress or (lambda text: None))
-    return work.run(asked, trace)
+    say = progress or (lambda text: None)
+    clean = _clean_episodes(who, episodes, seed, clock, asked)
+    nominal = Played("none", 0.0, "none", clean.played.returns, clean.played.lengths)
+    say(f"clean return: {nominal.mean:.1f}")
+    result = AuditResult(_facts(who, clean, episodes, seed, p, prover, clock), nominal, [Level(each) for each in radii])
+    work = _Audit(who, clean, episodes, seed, p, prover, clock, say, result, trace and clean.unbounded is None)
+    return work.run()
 
 
-def default_bound(agent: Any) -> str:
-    """CROWN where it is cheap."""
-    return "crown-ibp" if any(isinstance(layer, nn.Conv2d) for layer in agent.network.modules()) else "crown"
+def assert_robust(agent: Agent | str | Path, *requirements: str, **settings: Any) -> AuditResult:
+    """Audit an agent in a test suite: raise `AssertionError` with one line for each requirement that it breaks.
+
+    requirements  such as "return@0.05>=400" or "acr@0.01>=0.9"        settings  of `audit`
+    """
+    wanted = [requirement(text) for text in requirements]
+    result = audit(agent, require=requirements, trace=False, **settings)
+    broken = [line for line in (each.broken(result) for each in wanted) if line is not None]
+    if broken:
+        raise AssertionError("\n".join(broken))
+    return result
+
+
+@dataclass(frozen=True)
+class _Clean:
+    """The clean episodes with which an audit begins, and the facts they show.
+
+    names      attacks that apply and were asked for        left_out  why the others do not apply
+    unbounded  why the network cannot be bounded; None: it can
+    """
+
+    shape: tuple[int, ...]
+    engine: Mapping[str, str]
+    actions: Discrete | Continuous
+    names: list[str]
+    left_out: dict[str, str]
+    played: Episodes
+    visited: states.Visited
+    unbounded: str | None
+
+
+def _clean_episodes(who: Audited, episodes: int, seed: int, clock: Clock, asked: Sequence[str] | None) -> _Clean:
+    """Look up the attacks, then play."""
+    agent, world = who.agent, _world(who, episodes, seed, clock)
+    try:
+        check_spaces(agent, world)
+        names, left_out = applicable(agent, world.observation_shape)
+        names = chosen(names, left_out, asked)
+        played, visited = states.visit(agent, world, episodes)
+    except OutOfTime:
+        raise BadInput("budget is too small: it ended before the clean episodes did") from None
+    finally:
+        world.close()
+    unbounded = states.why_unbounded(agent, visited.x[:1])
+    return _Clean(world.observation_shape, world.engine, world.actions, names, left_out, played, visited, unbounded)
+
+
+def _world(who: Audited, episodes: int, seed: int, clock: Clock) -> VecEnv:
+    """An env for each episode; all audits with this seed start alike."""
+    return Until(make_env(who.spec, episodes, streams(seed)[0]), clock)
+
+
+def _facts(
+    who: Audited, clean: _Clean, episodes: int, seed: int, p: float, prover: Prover, clock: Clock
+) -> dict[str, Any]:
+    spec, shape = who.spec, clean.shape
+    return {
+        "agent": who.name, "about": who.about, "env": spec.id, "env_options": dict(spec.options),
+        "engine": dict(clean.engine), "episodes": episodes, "seed": seed,
+        "p": "inf" if math.isinf(p) else p, "bound": prover.name,
+        "arithmetic": prover.arithmetic, "discrete": isinstance(who.agent.actions, Discrete),
+        "observation_shape": list(shape), "units": "shares of the range" if len(shape) == 3 else "network units",
+        "features": feature_names(spec, shape[0]) if len(shape) == 1 else [],
+        "budget_minutes": None if clock.seconds is None else clock.seconds / 60,
+    }  # fmt: skip
 
 
 @dataclass
 class _Audit:
-    """The work at hand, and what it has found so far."""
+    """An audit under way, and its findings so far."""
 
-    who: Subject
-    radii: list[float]
+    who: Audited
+    clean: _Clean
     episodes: int
     seed: int
     p: float
     prover: Prover
     clock: Clock
     say: Say
+    result: AuditResult
+    recorded: bool  # an episode in the end
     fitted: dict[str, Any] = field(default_factory=dict)
-    proven: dict[float, WorstCase] = field(default_factory=dict)
+    proven: dict[float, AbsoluteWorstCase] = field(default_factory=dict)
 
-    def run(self, asked: Sequence[str] | None, trace: bool) -> AuditResult:
-        agent = self.who.agent
-        with_engine = self._world()
-        try:
-            check_spaces(agent, with_engine)
-            shape, engine, self.actions = with_engine.observation_shape, with_engine.engine, with_engine.actions
-            names, left_out = applicable(agent, shape)
-            names = chosen(names, left_out, asked)
-            played, self.visited = states.visit(agent, with_engine, self.episodes)
-        except OutOfTime:
-            raise BadInput("budget is too small: it ended before the undisturbed episodes did") from None
-        finally:
-            with_engine.close()
-        self.unbounded = _why_unbounded(agent, self.visited.x[:1])
-        self.traced = trace = trace and self.unbounded is None
-        if trace:
+    def run(self) -> AuditResult:
+        result, clean = self.result, self.clean
+        if self.recorded:
             self.clock.reserve(RESERVE * self.clock.spent)
-        nominal = Played("none", 0.0, "none", played.returns, played.lengths)
-        self.say(f"undisturbed: {nominal.mean:.1f}")
-        self.result = AuditResult(self._facts(shape, engine), nominal, [Level(radius) for radius in self.radii])
-        self.result.left_out, self.result.notes = left_out, list(self.who.notes)
-        if self.unbounded is not None:
-            self.result.notes.append(f"nothing can be proven, and no episode is shown: {self.unbounded}")
-        units = units_of(agent, shape)
-        for level in self.result.levels:
-            level.env_units = None if units is None else _env_units(units, level.radius)
-        self._tasks(names)
-        self._finish(trace, attacked=bool(names))
-        return self.result
+        result.left_out, result.notes = clean.left_out, list(self.who.notes)
+        if clean.unbounded is not None:
+            result.notes.append(f"nothing can be certified, and no episode is shown: {clean.unbounded}")
+        units = units_of(self.who.agent, clean.shape)
+        for level in result.levels:
+            level.env_units = in_env_units(units, level.radius)
+        self._tasks(clean.names)
+        self._finish()
+        return result
 
     def _tasks(self, names: list[str]) -> None:
         """In the order in which they matter; each as far as there is time."""
         learned = [name for name in dict.fromkeys(names) if name in LEARNED]
         quick = [name for name in dict.fromkeys(names) if name not in LEARNED]
         began = self.clock.spent
-        self._attacks(quick[:1])  # whoever has a minute wants to know this first
-        if self.traced:
+        self._attacks(quick[:1])  # the answer that a budget of a minute must have
+        if self.recorded:
             self.clock.reserve(RESERVE * (self.clock.spent - began) / len(self.result.levels))
-        if self.unbounded is not None:
+        if self.clean.unbounded is not None:
             self._attacks([*quick[1:], *learned])
         elif isinstance(self.who.agent.actions, Discrete):
             self._each("action certification rate", self._rate)
             self.clock.run("certified radius", self._certified_radius)
             self._worst_cases()
-            self._attacks(quick[1:] if self.proven else [])  # where a return is proven they say more than an estimate
+            self._attacks(quick[1:] if self.proven else [])  # beside a certified return they say more than GWC
             self._each("greedy worst case", self._greedy)
             self._attacks([*([] if self.proven else quick[1:]), *learned])
         else:
@@ -182,7 +232,7 @@ class _Audit:
 
     def _attack(self, name: str, level: Level) -> None:
         attack = self._fitted(name)
-        world = self._world()
+        world = _world(self.who, self.episodes, self.seed, self.clock)
         try:
             found = evaluate(
                 self.who.agent, world, attack, level.radius, self.episodes, self.seed, num_envs=self.episodes, p=self.p
@@ -194,14 +244,14 @@ class _Audit:
             name, level.radius, found.attack, found.returns, found.lengths, statistics.mean(gaps), statistics.sem(gaps)
         )
         level.attacks[name] = played
-        self.say(f"{name} at ε = {spell_radius(level.radius)}: {played.mean:.1f}")
+        self.say(f"return under {name} at ε = {spell_radius(level.radius)}: {played.mean:.1f}")
 
-    def _fitted(self, name: str) -> Any:
+    def _fitted(self, name: str) -> Attack:
         """The attack; one that learns does so once, in envs of its own."""
         if name not in self.fitted:
             made: Any = ATTACKS[name]()
             if isinstance(made, Fittable):
-                self.say(f"{name} learns")
+                self.say(f"fitting {name}")
                 fit_seed = streams(self.seed)[1]
                 world = Until(make_env(self.who.spec, made.num_envs, fit_seed), self.clock)  # type: ignore[attr-defined]
                 try:
@@ -214,14 +264,14 @@ class _Audit:
     # -------------------------------------------------------------------------------------------------- certificates
 
     def _sample(self) -> states.Visited:
-        return self.visited.thinned(PICTURES if self.visited.x.ndim > 2 else STATES)
+        return self.clean.visited.thinned(SAMPLE_OF_FRAMES if self.clean.visited.x.ndim > 2 else SAMPLE)
 
     def _rate(self, level: Level) -> None:
         agent, seen = self.who.agent, self._sample()
         proven = states.certified(agent, seen, level.radius, self.p, self.prover, self.clock)
-        changed = states.attacked(
-            agent, seen, level.radius, self.p, proven, streams(self.seed)[2], self.clock
-        )  # fmt: skip
+        changed = states.falsified(
+            agent, seen, level.radius, self.p, proven, self.prover, streams(self.seed)[2], self.clock
+        )
         rates = states.share_by_episode(proven, seen.episode)
         level.acr = {
             "mean": statistics.mean(rates), "sem": statistics.sem(rates), "states": len(seen.x), "of": seen.of,
@@ -231,7 +281,7 @@ class _Audit:
         self.say(f"certified actions at ε = {spell_radius(level.radius)}: {level.acr['mean']:.3f}")
 
     def _greedy(self, level: Level) -> None:
-        world = self._world()
+        world = _world(self.who, self.episodes, self.seed, self.clock)
         try:
             found = gwc(
                 self.who.agent, world, level.radius, self.prover.name, self.episodes, self.seed, p=self.p,
@@ -251,35 +301,35 @@ class _Audit:
         self.result.certified_radius = {
             "mean": mean, "median": float(found.median()), "least": float(found.min()), "most": float(found.max()),
             "largest_tried": largest, "states": len(seen.x), "of": seen.of,
-            "env_units": None if units is None else _env_units(units, mean),
+            "env_units": in_env_units(units, mean),
         }  # fmt: skip
         self.say(f"mean certified radius: {mean:.3g}")
 
     def _worst_cases(self) -> None:
         if not math.isinf(self.p):
-            self.result.notes.append("returns are proven for p = inf only: the lower side is an estimate (GWC)")
+            self.result.notes.append("returns are certified for p = inf only: the lower side is an estimate (GWC)")
             return
         if not cloneable(self.who.spec):
             self.result.notes.append("the env cannot be cloned: the lower side of the bracket is an estimate (GWC)")
             return
         if not reward_is_bounded(self.who.spec):
-            self.result.notes.append("the least reward of a step is not known here, so no return can be proven in time")
+            self.result.notes.append("the least reward of a step is not known here: no return can be certified in time")
             return
         levels = self.result.levels
         for i, level in enumerate(levels):
             share = self.clock.left() * SLICE / (len(levels) - i) if self.clock.end is not None else UNHURRIED
             found = self.clock.run(
                 f"absolute worst case at {spell_radius(level.radius)}",
-                lambda level=level, share=share: worst_case(  # type: ignore[misc]
+                lambda level=level, share=share: certified_return(  # type: ignore[misc]
                     self.who.agent, self.who.spec, level.radius, self.prover.name, self.episodes, self.seed,
                     self.clock, share,
                 ),
             )  # fmt: skip
             if found is not None:
                 self.proven[level.radius] = found
-                word = "the search is finished" if found.finished else "so far"
-                whose = f"mean return from {len(found.starts)} first states"
-                self.say(f"proven at ε = {spell_radius(level.radius)}: {whose} ≥ {found.lower:.1f}, {word}")
+                word, count = "the search is finished" if found.exact else "so far", len(found.starts)
+                whose = "return from 1 start" if count == 1 else f"mean return from {count} starts"
+                self.say(f"certified at ε = {spell_radius(level.radius)}: {whose} ≥ {found.lower:.1f}, {word}")
 
     def _boxes(self, level: Level) -> None:
         seen = self._sample()
@@ -288,14 +338,14 @@ class _Audit:
         level.box = {**box_facts(boxes, low, high), "states": len(seen.x), "of": seen.of, "corner_return": None}
         self.say(f"certified action box at ε = {spell_radius(level.radius)}: {level.box['width']:.3f} wide")
 
-    def _corner(self, way: str, q: Any, level: Level) -> None:
-        """The return with every action in the worst corner of its box: furthest away, or liked least by a critic.
+    def _corner(self, way: str, q: ActionValue | None, level: Level) -> None:
+        """The return with every action in the worst corner of its box: furthest away, or valued least by a critic.
 
         Both are heuristics; the worse one counts.
         """
         if level.box is None:
             return
-        world = self._world()
+        world = _world(self.who, self.episodes, self.seed, self.clock)
         try:
             returns = corner_return(self.who.agent, world, level.radius, self.p, self.prover, q)
         finally:
@@ -309,17 +359,17 @@ class _Audit:
 
     # --------------------------------------------------------------------------------------------------------- the end
 
-    def _finish(self, trace: bool, attacked: bool) -> None:
+    def _finish(self) -> None:
         result = self.result
         proven = lifted([self.proven.get(level.radius) for level in result.levels])
         for level, found in zip(result.levels, proven, strict=True):
-            level.awc = None if found is None else found.to_json()
+            level.awc = awc_facts(found)
             level.bracket = bracket(level, found)
             warning = masking({name: played.returns for name, played in level.attacks.items()}, level.radius)
             result.warnings += [] if warning is None else [warning]
-        result.verdict = headline(result, attacked)
+        result.verdict = headline(result, attacked=bool(self.clean.names))
         result.cuts = self.clock.cuts
-        if trace:
+        if self.recorded:
             result.trace = self._trace()
         result.wall_seconds = self.clock.spent
 
@@ -338,40 +388,8 @@ class _Audit:
             self.seed, self.clock.until_the_end(),
         )  # fmt: skip
 
-    def _world(self) -> VecEnv:
-        return Until(make_env(self.who.spec, self.episodes, streams(self.seed)[0]), self.clock)
-
     def _limits(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:
-        actions = self.actions
+        actions = self.clean.actions
         if not isinstance(actions, Continuous) or actions.low is None or actions.high is None:
             return None, None
         return torch.tensor(actions.low, dtype=torch.float64), torch.tensor(actions.high, dtype=torch.float64)
-
-    def _facts(self, shape: tuple[int, ...], engine: Any) -> dict[str, Any]:
-        spec, agent = self.who.spec, self.who.agent
-        return {
-            "agent": self.who.name, "about": self.who.about, "env": spec.id, "env_options": dict(spec.options),
-            "engine": dict(engine), "episodes": self.episodes, "seed": self.seed,
-            "p": "inf" if math.isinf(self.p) else self.p, "bound": self.prover.name,
-            "arithmetic": self.prover.arithmetic, "discrete": isinstance(agent.actions, Discrete),
-            "observation_shape": list(shape), "units": "shares of the range" if len(shape) == 3 else "network units",
-            "features": feature_names(spec, shape[0]) if len(shape) == 1 else [],
-            "budget_minutes": None if self.clock.seconds is None else self.clock.seconds / 60,
-        }  # fmt: skip
-
-
-def _why_unbounded(agent: Any, x: torch.Tensor) -> str | None:
-    """Why a network cannot be bounded; None: it can."""
-    network = ranking(agent) if isinstance(agent.actions, Discrete) else agent.network
-    try:
-        with torch.no_grad():
-            ibp(network, ball_of(agent, x, 0.0, math.inf))
-    except UnsupportedLayer as error:
-        return str(error)
-    return None
-
-
-def _env_units(units: torch.Tensor, radius: float) -> list[float]:
-    """ε in the env's units: one number per feature, or one for all pixels."""
-    flat = (units * radius).flatten()
-    return [float(f"{value:.6g}") for value in (flat[:1] if units.ndim > 1 else flat).tolist()]

@@ -14,14 +14,17 @@ from radial.agents.foreign import wrap
 from radial.agents.policies import CategoricalAgent
 from radial.agents.preprocessing import Frames, RunningScale
 from radial.agents.saved import save
-from radial.core.data import BadInput, EnvSpec
-from radial.evaluation.anytime import Proven
-from radial.workflows.audit.audit import audit
-from radial.workflows.audit.clock import Clock, OutOfTime
+from radial.core.ball import Ball
+from radial.core.data import BadInput, Bounds, EnvSpec
+from radial.evaluation.certificates import Terms
+from radial.evaluation.prover import Prover, SoundnessError
+from radial.evaluation.worst_case import AbsoluteWorstCase, Start
+from radial.workflows.audit.audit import assert_robust, audit
+from radial.workflows.audit.budget import Clock, OutOfTime
 from radial.workflows.audit.result import AuditResult, Level, Played
+from radial.workflows.audit.states import Visited, certified, certified_radius, falsified
 from radial.workflows.audit.suite import masking
-from radial.workflows.audit.testing import assert_robust
-from radial.workflows.audit.worst import WorstCase, bracket, lifted
+from radial.workflows.audit.worst import bracket, lifted
 
 CARTPOLE = EnvSpec("classic", "CartPole-v1", {"max_episode_steps": 20})
 PENDULUM = EnvSpec("classic", "Pendulum-v1", {"max_episode_steps": 10})
@@ -78,9 +81,6 @@ def test_shares_and_radii_by_hand(result: AuditResult) -> None:
 
 
 def test_certified_radius_against_the_closed_form() -> None:
-    from radial.evaluation.prover import Prover
-    from radial.workflows.audit.visited import Visited, certified_radius
-
     agent = balancer()
     x = 0.2 * torch.randn(50, 4, generator=torch.Generator().manual_seed(0))
     true = (agent.scores(x)[:, 1] - agent.scores(x)[:, 0]).abs() / 3
@@ -128,9 +128,9 @@ def test_the_recorded_episode(result: AuditResult) -> None:
 
 
 def test_the_verdict_is_words(result: AuditResult) -> None:
-    assert result.verdict.startswith("Undisturbed it scores 20.0 ± 0.0. It is not robust: at ε = 0.4 the attack pgd")
-    assert "No attack tried costs it more than a tenth up to ε = 0.01." in result.verdict
-    assert "no adversary can bring its mean return from these 3 first states below" in result.verdict
+    assert result.verdict.startswith("Clean return 20.0 ± 0.0. Not robust: at ε = 0.4 pgd")
+    assert "more than a tenth of it up to ε = 0.01." in result.verdict
+    assert "mean return from these 3 starts below" in result.verdict
 
 
 @pytest.mark.parametrize("attacks", [[], ["none"], "none"])
@@ -139,7 +139,7 @@ def test_without_an_attack_there_are_still_proofs(attacks: Any) -> None:
     assert found.levels[0].attacks == {}
     assert found.levels[0].radius == pytest.approx(0.01)
     assert "No attack was asked for." in found.verdict
-    assert "roven: at ε = 0.01 no adversary can bring" in found.verdict
+    assert "ertified: at ε = 0.01 no adversary can bring the return from this one start below" in found.verdict
 
 
 def test_single_texts_are_lists_of_one() -> None:
@@ -172,9 +172,14 @@ def test_a_budget_is_honoured_and_cuts_are_listed() -> None:
         audit(balancer(), CARTPOLE, 0.1, budget=1e-9)
 
 
+def lower_bounds(*lower: float) -> AbsoluteWorstCase:
+    """Certified returns of several starts."""
+    terms = Terms("agent", "env", {}, {}, 0.1, math.inf, "ibp", "as given", None, "margins", None, 0, len(lower))
+    return AbsoluteWorstCase(terms, 9, 1.0, tuple(Start(each, math.inf, math.inf, 1, ()) for each in lower), 0.0)
+
+
 def test_what_is_proven_at_a_radius_holds_at_smaller_ones() -> None:
-    small, large = (WorstCase((Proven(lower, math.inf, 1),) * 2) for lower in (3.0, 6.0))
-    found = lifted([small, None, WorstCase(large.starts[:1])])
+    found = lifted([lower_bounds(3.0, 3.0), None, lower_bounds(6.0)])
     assert found[1] is None
     assert [start.lower for start in found[0].starts] == [6.0, 3.0]  # type: ignore[union-attr]
 
@@ -209,7 +214,7 @@ def test_in_a_test_suite() -> None:
         ({"attacks": 3}, "attacks must be a list of texts, got 3"),
         ({"require": 3}, "require must be a list of texts, got 3"),
         ({"attacks": ["critic"]}, "attack 'critic' cannot be run: the agent has no value function"),
-        ({"env": None}, "the agent does not say where it acts: give env"),
+        ({"env": None}, "the agent has no environment recorded: pass env"),
         ({"env": PENDULUM}, "agent must fit the env"),
         ({"bound": "crwn"}, "did you mean 'crown'"),
         ({"require": ["return>=4"]}, "a requirement must be about one of return@RADIUS"),
@@ -234,7 +239,7 @@ def test_what_is_no_agent(agent: Any, says: str) -> None:
 
 
 def test_attacks_are_looked_up_before_anything_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("radial.workflows.audit.visited.visit", lambda *_: pytest.fail("an episode is played"))
+    monkeypatch.setattr("radial.workflows.audit.states.visit", lambda *_: pytest.fail("an episode is played"))
     for name in ("pdg", "critic"):
         with pytest.raises(BadInput, match=f"attack '{name}' cannot be run"):
             audit(balancer(), CARTPOLE, 0.1, attacks=["random", name])
@@ -299,6 +304,70 @@ def test_a_guess_that_an_attack_refutes_gives_way_to_it() -> None:
     assert (bracket(level, None).lower, bracket(level, None).upper) == (3.0, 5.0)
 
 
+def test_both_bounds_are_means_over_the_same_starts() -> None:
+    """Two of three episodes have a certificate: the attack that counts is the strongest on those two."""
+    attacks = {
+        "pgd": Played("pgd", 0.1, "pgd", (8.0, 8.0, 1.0), (8, 8, 1)),
+        "mad": Played("mad", 0.1, "mad", (6.0, 8.0, 9.0), (6, 8, 9)),
+    }
+    level = Level(0.1, attacks)
+    found = bracket(level, lower_bounds(3.0, 5.0))
+    assert (found.lower, found.upper, found.starts, found.to_json()["gap"]) == (4.0, 7.0, 2, 3.0)
+    alone = bracket(level, lower_bounds(3.0))
+    assert (alone.lower, alone.upper, alone.starts, alone.to_json()["gap"]) == (3.0, 6.0, 1, 3.0)
+    with pytest.raises(SoundnessError, match=r"mad at ε = 0.1 returned 6.0, below the certified 7.0"):
+        bracket(level, lower_bounds(7.0))
+
+
+def test_a_refuted_certificate_names_the_bound_that_gave_it() -> None:
+    def liar(network: nn.Module, ball: Ball, rows: torch.Tensor | None = None) -> Bounds:
+        assert rows is not None
+        return Bounds(torch.ones(rows.shape[:2]), torch.ones(rows.shape[:2]) * 2)
+
+    agent, x = balancer(), 0.01 * torch.ones(3, 4)
+    visited, prover, clock = Visited(x, torch.zeros(3, dtype=torch.int64), 3), Prover.of(liar), Clock(None)
+    proven = certified(agent, visited, 0.1, math.inf, prover, clock)
+    assert proven.all()
+    with pytest.raises(SoundnessError, match=r"liar certified action 1 at radius 0.1"):
+        falsified(agent, visited, 0.1, math.inf, proven, prover, 0, clock)
+
+
+def test_one_start_is_not_said_to_be_several() -> None:
+    told: list[str] = []
+    audit(balancer(), CARTPOLE, 0.01, episodes=1, budget=None, attacks=[], trace=False, progress=told.append)
+    (line,) = (text for text in told if text.startswith("certified at"))
+    assert "return from 1 start ≥ 20.0" in line
+
+
+class Plain:
+    """An agent without inheritance: the documented parts and nothing else."""
+
+    observation_shape = (4,)
+
+    def __init__(self) -> None:
+        inner = balancer()
+        self.network, self.actions = inner.network, inner.actions
+
+    def prepare(self, obs: torch.Tensor) -> torch.Tensor:
+        return obs.float()
+
+    def scores(self, x: torch.Tensor) -> torch.Tensor:
+        return self.network(x)  # type: ignore[no-any-return]
+
+    def act(self, x: torch.Tensor, rng: torch.Generator | None = None) -> torch.Tensor:
+        return self.scores(x).argmax(-1)
+
+
+def test_an_agent_without_inheritance_is_audited_as_well() -> None:
+    settings: dict[str, Any] = {"episodes": 2, "budget": None, "attacks": ["pgd"]}
+    plain, ours = (audit(agent, CARTPOLE, 0.4, name="it", **settings).to_json() for agent in (Plain(), balancer()))
+    assert plain["about"] == "Plain"
+    for key in ("nominal", "verdict", "certified_radius"):
+        assert plain[key] == ours[key]
+    assert plain["levels"][0]["bracket"] == ours["levels"][0]["bracket"]
+    assert "value function" in plain["left_out"]["critic"]
+
+
 def test_an_action_beyond_the_box_is_not_moved_by_what_the_box_cuts_off() -> None:
     """Means of 200 in a box of ±2 are 2, whatever is done to them: certified, and nothing changes."""
     agent = wrap(linear(torch.full((1, 3), 5.0)), "gaussian", observation_shape=(3,), clips_actions=True)
@@ -325,7 +394,7 @@ def test_a_network_without_bounds_is_attacked_all_the_same() -> None:
     found = audit(agent, CARTPOLE, 0.1, episodes=1, budget=None, attacks=["random", "pgd"])
     assert set(found.levels[0].attacks) == {"random", "pgd"}
     assert (found.levels[0].acr, found.trace, found.levels[0].bracket.kind) == (None, None, "none")  # type: ignore[union-attr]
-    assert any("nothing can be proven, and no episode is shown: no bound rule" in note for note in found.notes)
+    assert any("nothing can be certified, and no episode is shown: no bound rule" in note for note in found.notes)
 
 
 def test_a_network_that_cannot_take_what_is_shown() -> None:

@@ -1,33 +1,57 @@
-"""Which attacks an audit runs, in which order, and the alarm if their results do not fit together.
+"""Which attacks an audit runs, in which order, and a warning if their results do not fit together.
 
 Cheap and strong ones come first, so that a short budget still says something; those that must learn come last.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from radial.attacks import ATTACKS
-from radial.core.data import Discrete
-from radial.core.text import spell_radius
+from radial.core.agent import Agent
+from radial.core.data import BadInput, Discrete
+from radial.core.text import nearest, spell_radius
 from radial.evaluation import statistics
+from radial.workflows.audit.subject import texts_of
 
 QUICK = ("pgd", "mad", "critic", "random", "fgsm", "pgd-strong")  # the last costs as much as all others
 LEARNED = ("transfer", "rs", "rs+mad", "compounding")
 
 
-def applicable(agent: Any, observation_shape: tuple[int, ...]) -> tuple[list[str], dict[str, str]]:
+def attacks_of(given: Any) -> list[str] | None:
+    """Names of attacks that exist; None: all that apply."""
+    if given is None:
+        return None
+    names = texts_of("attacks", given)
+    for name in names:
+        if name not in ATTACKS:
+            known = [each for each in ATTACKS if each != "none"]
+            raise BadInput(f"attack {name!r} cannot be run: known are {', '.join(known)}{nearest(name, known)}")
+    return names
+
+
+def applicable(agent: Agent, observation_shape: tuple[int, ...]) -> tuple[list[str], dict[str, str]]:
     """The attacks that can be run against an agent, in order, and why the others cannot."""
     left_out: dict[str, str] = {}
-    if not callable(getattr(agent, "value", None)):
+    if not agent.has_value:
         left_out["critic"] = "the agent has no value function"
     for name in LEARNED:
         if len(observation_shape) != 1:
             left_out[name] = "it learns on vectors, not on pictures"
-    if not isinstance(agent.actions, Discrete) and getattr(agent, "log_std", None) is None:
-        left_out["compounding"] = "it samples the policy, whose spread is not known"
+    if not isinstance(agent.actions, Discrete) and agent.log_std is None:
+        left_out["compounding"] = "it samples the policy, whose standard deviation is not known"
     unknown = [name for name in (*QUICK, *LEARNED) if name not in ATTACKS]
     assert not unknown, unknown
     return [name for name in (*QUICK, *LEARNED) if name not in left_out], left_out
+
+
+def chosen(names: Sequence[str], left_out: dict[str, str], asked: Sequence[str] | None) -> list[str]:
+    """Those of the applicable attacks that were asked for, in their order; one that does not apply is refused."""
+    if asked is None:
+        return list(names)
+    for name in asked:
+        if name in left_out:
+            raise BadInput(f"attack {name!r} cannot be run: {left_out[name]}")
+    return [name for name in dict.fromkeys((*names, *ATTACKS)) if name in asked and name != "none"]
 
 
 def masking(returns: Mapping[str, tuple[float, ...]], radius: float) -> str | None:
@@ -44,7 +68,7 @@ def masking(returns: Mapping[str, tuple[float, ...]], radius: float) -> str | No
         gain, error = statistics.mean(gains), statistics.sem(gains)
         if gain > max(2 * error, 0.05 * abs(statistics.mean(returns["pgd"]))):
             return (
-                f"at ε = {spell_radius(radius)} {what} ({name}) brought the return {gain:.1f} below plain PGD's: "
-                "gradients may mislead attacks on this agent, so trust the strongest one only"
+                f"at ε = {spell_radius(radius)} the return under {what} ({name}) is {gain:.1f} below that under plain "
+                "PGD: this agent may mask its gradients, so trust the strongest attack only"
             )
     return None

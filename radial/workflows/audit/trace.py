@@ -1,49 +1,54 @@
-"""One episode, step by step, twice: undisturbed and under attack, with what the bounds say. What the inspector shows.
+"""One episode, step by step, twice: clean and under attack, with its certificates, for the page's inspector.
 
-Plain lists and strings, ready for JSON; how they are drawn is the page's business.
+Plain lists and strings, ready for JSON; how they are drawn is in `reports`.
 """
 
 import base64
 import math
+import struct
 import time
+import zlib
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from radial.core.agent import Attack
+from radial.core.agent import Agent, Attack
 from radial.core.data import Bounds, Continuous, Discrete, EnvSpec
 from radial.envs.make import make_env
 from radial.envs.wrapper import as_executed, as_trained
-from radial.evaluation.play import spec_of, streams
-from radial.evaluation.prover import Audit, Prover, ball_of, ranking
-from radial.workflows.audit.png import encode
+from radial.evaluation import statistics
+from radial.evaluation.play import Evaluation, spec_of, streams
+from radial.evaluation.prover import ProofCheck, Prover
+from radial.workflows.audit.result import AuditResult, Bracket, Level, Played
+from radial.workflows.audit.states import chunk_of
+from radial.workflows.audit.subject import default_bound
 from radial.workflows.audit.units import action_names, feature_names, units_of
-from radial.workflows.audit.visited import chunk_of
+from radial.workflows.audit.worst import NOTHING
 
-VECTORS, FRAMES = 1000, 250  # the most steps that are kept
+STEPS, STEPS_OF_FRAMES = 1000, 250  # kept at most
 SEEN = ("raw", "x", "shown", "action", "reward")  # of each step
-NOTICED = 0.1  # of the range of actions: what counts as moving a continuous action
+NOTICED = 0.1  # of the range of actions: a continuous action that moves farther has changed
 
 
 @torch.no_grad()
 def play_once(
-    agent: Any, spec: EnvSpec, attack: Attack | None, radius: float, p: float, seed: int, seconds: float = math.inf
+    agent: Agent, spec: EnvSpec, attack: Attack | None, radius: float, p: float, seed: int, seconds: float = math.inf
 ) -> dict[str, Any]:
-    """Episode 0 of an evaluation with this seed, as far as time allows: what was there, shown, done and paid."""
+    """Episode 0 of an evaluation with this seed, as far as time allows: what is seen, done and rewarded."""
     end = time.monotonic() + seconds
     env_seed, _, attack_seed, _ = streams(seed)
     world = as_trained(agent, make_env(spec_of(spec), 1, env_seed))
     cut = as_executed(agent, world.actions)
     rng = torch.Generator().manual_seed(attack_seed)
-    limit = FRAMES if len(world.observation_shape) == 3 else VECTORS
+    limit = STEPS_OF_FRAMES if len(world.observation_shape) == 3 else STEPS
     seen: dict[str, list[Any]] = {name: [] for name in SEEN}
     try:
         obs, first = world.reset(), torch.ones(1, dtype=torch.bool)
         while len(seen["reward"]) < limit:
             x = shown = agent.prepare(obs)
             if attack is not None:
-                ball = ball_of(agent, x, radius, p)
+                ball = agent.ball(x, radius, p)
                 attack.reset(first)
                 shown = ball.project(attack.perturb(agent, ball, rng).detach())
             action = cut(agent.act(shown))
@@ -60,7 +65,7 @@ def play_once(
 
 
 def record(
-    agent: Any,
+    agent: Agent,
     spec: EnvSpec,
     attack: Attack,
     name: str,
@@ -80,7 +85,7 @@ def record(
         hit |= {name: hit[name][: len(verdicts)] for name in SEEN} | {"ended": False}
     x, shown = torch.stack(hit["x"]), torch.stack(hit["shown"])
     with torch.no_grad():
-        network = ranking(agent) if discrete else agent.network
+        network = agent.choice
         cut = as_executed(agent, hit["limits"])
         scores, moved = cut(network(x)), cut(network(shown))
     picture = x.ndim == 4
@@ -103,14 +108,14 @@ def record(
 
 
 def _scenes(episode: dict[str, Any], picture: bool) -> dict[str, Any]:
-    """What was there: frames, or numbers in the env's units."""
+    """Clean observations: frames, or numbers in the env's units."""
     if picture:
         return {"frames": [_png(obs) for obs in episode["x"]]}
     return {"raw": [_round(obs) for obs in episode["raw"]]}
 
 
 def _views(hit: dict[str, Any], radius: float, picture: bool) -> dict[str, Any]:
-    """What was there, what was shown, and the difference: as pictures, or as numbers in network units."""
+    """Clean and perturbed observations, and the difference: as pictures, or as numbers in network units."""
     if not picture:
         delta = [_round(b.double() - a.double()) for a, b in zip(hit["x"], hit["shown"], strict=True)]
         return {**_scenes(hit, picture), "delta": delta}
@@ -125,24 +130,23 @@ def _views(hit: dict[str, Any], radius: float, picture: bool) -> dict[str, Any]:
 
 
 def _proofs(
-    agent: Any, hit: dict[str, Any], radius: float, p: float, prover: Prover, end: float
+    agent: Agent, hit: dict[str, Any], radius: float, p: float, prover: Prover, end: float
 ) -> tuple[Tensor, Bounds, list[str]]:
-    """What the agent wants (T, …), bounds of its outputs (T, A) and a verdict per step, for as many as time allows.
+    """Clean actions (T, …), bounds of the outputs (T, A) and a verdict per step, for as many steps as time allows.
 
-    Certified, attacked or unknown; a proof that is contradicted raises `SoundnessError`.
+    Certified, attacked (falsified) or unknown; a certificate that is refuted raises `SoundnessError`.
     """
-    choice = isinstance(agent.actions, Discrete)
-    network, audit = ranking(agent) if choice else agent.network, Audit(prover.method)
+    discrete, proofs = isinstance(agent.actions, Discrete), ProofCheck(prover)
     x, done = torch.stack(hit["x"]), torch.stack(hit["action"])
     wanted, parts, verdicts = [], [], []
     size = chunk_of(x, prover)
     for part, taken in zip(x.split(size), done.split(size), strict=True):
-        ball = ball_of(agent, part, radius, p)
+        ball = agent.ball(part, radius, p)
         with torch.no_grad():
-            clean, bounds = agent.act(part), prover.method(network, ball)
-        if choice:
-            proven, changed = audit.verdicts(agent, ball), clean != taken
-            audit.refute(clean, taken, proven, ball)
+            clean, bounds = agent.act(part), prover.method(agent.choice, ball)
+        if discrete:
+            proven, changed = proofs.verdicts(agent, ball), clean != taken
+            proofs.refute(clean, taken, proven, ball)
         else:
             cut = as_executed(agent, hit["limits"])
             clean, bounds = cut(clean), Bounds(cut(bounds.lower), cut(bounds.upper))
@@ -153,8 +157,8 @@ def _proofs(
         parts.append(bounds)
         if time.monotonic() > end:
             break
-    both = (torch.cat([getattr(part, side) for part in parts]) for side in ("lower", "upper"))
-    return torch.cat(wanted), Bounds(*both), verdicts
+    lower, upper = torch.cat([part.lower for part in parts]), torch.cat([part.upper for part in parts])
+    return torch.cat(wanted), Bounds(lower, upper), verdicts
 
 
 def _moves(clean: Tensor, taken: Tensor, bounds: Bounds, actions: Continuous) -> tuple[Tensor, Tensor]:
@@ -172,11 +176,55 @@ def _actions(action: Tensor) -> list[Any]:
 
 
 def _round(values: Tensor) -> list[float | None]:
-    """Five digits are enough to draw; what is not finite is absent."""
+    """Five digits are enough to draw; numbers that are not finite are null."""
     return [float(f"{v:.5g}") if math.isfinite(v) else None for v in values.flatten().double().tolist()]
 
 
 def _png(x: Tensor) -> str:
     """A frame (C, H, W) of shares, as a data URL: colour if it has three channels, else its last one, in grey."""
     frame = (x if x.shape[0] == 3 else x[-1:]).clamp(0, 1) * 255
-    return "data:image/png;base64," + base64.b64encode(encode(frame.round().byte())).decode()
+    return "data:image/png;base64," + base64.b64encode(_png_file(frame.round().byte())).decode()
+
+
+def _png_file(frame: Tensor) -> bytes:
+    """A frame (1, H, W) or (3, H, W) uint8 as a PNG: eight bits, grey or colour, no filter."""
+    channels, height, width = frame.shape
+    rows = frame.permute(1, 2, 0).reshape(height, width * channels)
+    filtered = torch.cat([torch.zeros(height, 1, dtype=torch.uint8), rows], dim=1)  # filter 0 in front of every row
+    header = struct.pack(">IIBBBBB", width, height, 8, 0 if channels == 1 else 2, 0, 0, 0)
+    body = zlib.compress(filtered.numpy().tobytes(), 9)
+    return b"\x89PNG\r\n\x1a\n" + _chunk(b"IHDR", header) + _chunk(b"IDAT", body) + _chunk(b"IEND", b"")
+
+
+def _chunk(kind: bytes, data: bytes) -> bytes:
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+# ----------------------------------------------------------------------------------------------------- one evaluation
+
+
+def traced(
+    agent: Agent, spec: EnvSpec, nominal: Evaluation, found: Evaluation, name: str, attack: Attack
+) -> AuditResult:
+    """One evaluation as a small audit, for `radial evaluate --trace`: clean, attacked, their first episode recorded."""
+    prover = Prover.of(default_bound(agent))
+    clean = Played("none", 0.0, "none", nominal.returns, nominal.lengths)
+    gaps = [a - b for a, b in zip(nominal.returns, found.returns, strict=True)]
+    level = Level(found.radius)
+    level.attacks[name] = Played(
+        name, found.radius, found.attack, found.returns, found.lengths, statistics.mean(gaps), statistics.sem(gaps)
+    )
+    level.bracket = Bracket(None, found.mean, "none", found.episodes, NOTHING)
+    shape: tuple[int, ...] = agent.observation_shape or ()
+    facts = {
+        "agent": found.agent, "about": "one evaluation", "env": found.env, "env_options": dict(found.env_options),
+        "engine": dict(found.engine), "episodes": found.episodes, "seed": found.seed, "p": "inf", "bound": prover.name,
+        "arithmetic": prover.arithmetic, "discrete": isinstance(agent.actions, Discrete),
+        "observation_shape": list(shape), "units": "network units", "budget_minutes": None,
+        "features": feature_names(spec, shape[0]) if len(shape) == 1 else [],
+    }  # fmt: skip
+    result = AuditResult(facts, clean, [level])
+    result.trace = record(agent, spec, attack, name, found.radius, found.p, prover, found.seed)
+    result.verdict = f"Clean return {clean.mean:.1f}; {name} at ε = {found.radius:g} reduces it to {found.mean:.1f}."
+    result.wall_seconds = nominal.wall_seconds + found.wall_seconds
+    return result

@@ -1,33 +1,44 @@
-"""How low the return can go: the bracket of an agent that chooses, the worst corner of one that moves.
+"""How low the return can go: the bracket, its certified lower bound, and the worst corner for continuous actions.
 
-The search itself is `evaluation.worst_case`; here it is given time, and its answer a name.
+The search itself is in `evaluation.worst_case`; here it is given time.
 """
 
 import itertools
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from radial.core.agent import Agent
 from radial.core.data import BadInput, Bounds, EnvSpec, VecEnv
 from radial.envs.cloning import make_cloneable
 from radial.envs.make import env_seeds
 from radial.envs.wrapper import as_executed, as_trained
 from radial.evaluation import statistics
-from radial.evaluation.anytime import Proven, prove
+from radial.evaluation.certificates import terms_of
 from radial.evaluation.play import View, play, streams
-from radial.evaluation.possible import adversary_of
-from radial.evaluation.prover import Prover, SoundnessError, ball_of
-from radial.evaluation.worst_case import REWARD_LOW, limit_of
-from radial.workflows.audit.clock import Clock
+from radial.evaluation.prover import Prover, SoundnessError, threat_model
+from radial.evaluation.worst_case import (
+    REWARD_LOW,
+    AbsoluteWorstCase,
+    Start,
+    WorstCaseSearch,
+    finite_or_none,
+    limit_of,
+)
+from radial.workflows.audit.budget import Clock
 from radial.workflows.audit.result import Bracket, Level
 
-LEAST = 0.5  # seconds that a start is worth beginning for
-EXACT = 1e-6
+STATES_PER_START = 20_000  # expanded at most
+LEAST_SECONDS = 0.5  # a start is not begun for less
+ActionValue = Callable[[Tensor], Tensor]  # (B, |s| + |a|) → (B, 1)
+NOTHING = "no return is certified"
+ROUNDING = 1e-6  # relative, of a sum of rewards
 
 
 def cloneable(spec: EnvSpec) -> bool:
@@ -39,94 +50,88 @@ def cloneable(spec: EnvSpec) -> bool:
     return True
 
 
-@dataclass(frozen=True)
-class WorstCase:
-    """What is proven from the first states of the first episodes."""
-
-    starts: tuple[Proven, ...]
-
-    @property
-    def lower(self) -> float:
-        """Mean over the starts of what is proven."""
-        return sum(start.lower for start in self.starts) / len(self.starts)
-
-    @property
-    def finished(self) -> bool:
-        """Whether every search came to its end: more time would not prove more."""
-        return all(start.exact for start in self.starts)
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; what is infinite is null."""
-        starts = [{"lower": _finite(one.lower), "expanded": one.expanded, "finished": one.exact} for one in self.starts]
-        return {"lower": _finite(self.lower), "finished": self.finished, "starts": starts}
+def reward_is_bounded(spec: EnvSpec) -> bool:
+    """Whether a search that ends early can certify anything: the least reward of a step is known."""
+    return (spec.suite, spec.id) in REWARD_LOW
 
 
-def worst_case(
-    agent: Any, spec: EnvSpec, radius: float, bound: str, starts: int, seed: int, clock: Clock, seconds: float
-) -> WorstCase:
-    """AWC from the first states of the audit's episodes, anytime: as much as can be proven in `seconds`.
+def certified_return(
+    agent: Agent, spec: EnvSpec, radius: float, bound: str, episodes: int, seed: int, clock: Clock, seconds: float
+) -> AbsoluteWorstCase:
+    """AWC from the first states of the audit's episodes, anytime: as much as can be certified in `seconds`.
 
-    Each start may take an equal part of what is left; there are fewer starts where a part would be too short.
+    Each start may take an equal part of the time left; there are fewer starts where a part would be too short.
     """
     begun = time.monotonic()
-    adversary = adversary_of(agent, radius, math.inf, bound, "margins")
-    found: list[Proven] = []
-    seeds = env_seeds(streams(seed)[0], starts)
-    for number in range(starts):
+    threat = threat_model(agent, radius, math.inf, bound, "margins")
+    found: list[Start] = []
+    seeds, low = env_seeds(streams(seed)[0], episodes), REWARD_LOW.get((spec.suite, spec.id))
+    for number in range(episodes):
         spent = time.monotonic() - begun
-        if found and spent + max(spent / number, LEAST) > seconds:
+        if found and spent + max(spent / number, LEAST_SECONDS) > seconds:
             break
-        end = min(clock.left(), (seconds - spent) / (starts - number)) + time.monotonic()
+        end = min(clock.left(), (seconds - spent) / (episodes - number)) + time.monotonic()
         env = make_cloneable(spec, seeds[number])
         try:
-            low = REWARD_LOW.get((spec.suite, spec.id))
-            limit = limit_of(env, None)
-            found.append(prove(adversary, env, limit, low, late=lambda end=end: time.monotonic() > end))  # type: ignore[misc]
+            terms = terms_of(threat, env, None, None, seed, episodes)
+            search = WorstCaseSearch(threat, env, limit_of(env, None), low)
+            late = partial(_past, end)
+            found.append(search.run(STATES_PER_START, late, greedy=False))  # GWC is measured in episodes of its own
         finally:
             env.close()
         if clock.left() <= 0:
             break
-    return WorstCase(tuple(found))
+    return AbsoluteWorstCase(terms, STATES_PER_START, low, tuple(found), time.monotonic() - begun)
 
 
-def lifted(found: Sequence[WorstCase | None]) -> list[WorstCase | None]:
-    """What is proven at a radius holds at every smaller one too: the better of both, start by start.
+def _past(end: float) -> bool:
+    return time.monotonic() > end
+
+
+def lifted(found: Sequence[AbsoluteWorstCase | None]) -> list[AbsoluteWorstCase | None]:
+    """A lower bound certified at a radius holds at every smaller one too: the better of both, start by start.
 
     found  by radius, smallest first
     """
-    better: list[WorstCase | None] = []
-    larger: tuple[Proven, ...] = ()
+    better: list[AbsoluteWorstCase | None] = []
+    larger: tuple[Start, ...] = ()
     for one in reversed(found):
         if one is not None:
             pairs = itertools.zip_longest(one.starts, larger[: len(one.starts)])
             larger = tuple(
                 own if over is None else replace(own, lower=max(own.lower, over.lower)) for own, over in pairs
             )
-            one = WorstCase(larger)
+            one = replace(one, starts=larger)
         better.append(one)
     return better[::-1]
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def awc_facts(found: AbsoluteWorstCase | None) -> dict[str, Any] | None:
+    """A level's `awc` as plain values; infinite ones are null."""
+    if found is None:
+        return None
+    starts = [
+        {"lower": finite_or_none(one.lower), "expanded": one.expanded, "finished": one.exact} for one in found.starts
+    ]
+    return {"lower": finite_or_none(found.lower), "finished": found.exact, "starts": starts}
 
 
-def bracket(level: Level, found: WorstCase | None) -> Bracket:
-    """The two sides at one radius; AWC if it proved anything, else the greedy estimate.
+def bracket(level: Level, found: AbsoluteWorstCase | None) -> Bracket:
+    """Lower and upper bound at one radius, means over the same starts; AWC if it certifies anything, else an estimate.
 
-    The upper side is what an attack did, and nothing else: that actions are not ruled out does not mean that anyone
-    can bring them about.
+    The upper bound is the strongest attack, and nothing else: an action that is not ruled out need not be one that an
+    adversary can bring about.
     """
     if found is not None and math.isfinite(found.lower):
         starts = len(found.starts)
         upper = min((statistics.mean(played.returns[:starts]) for played in level.attacks.values()), default=None)
         for played in level.attacks.values():
             for start, reached in zip(found.starts, played.returns, strict=False):
-                if reached < start.lower - EXACT * max(1.0, abs(start.lower)):
+                if reached < start.lower - ROUNDING * max(1.0, abs(start.lower)):
                     raise SoundnessError(
-                        f"{played.attack} at ε = {level.radius:g} returned {reached}, below the proven {start.lower}"
+                        f"{played.attack} at ε = {level.radius:g} returned {reached}, below the certified {start.lower}"
                     )
-        says = "the search was finished" if found.finished else "the search was ended by its budget"
+        says = "the search was finished" if found.exact else "the search was ended by its budget"
         return Bracket(found.lower, upper, "certified", starts, says)
     worst = level.worst
     upper = None if worst is None else worst.mean
@@ -136,19 +141,14 @@ def bracket(level: Level, found: WorstCase | None) -> Bracket:
     if level.box is not None and level.box.get("corner_return") is not None:
         says = "greedy worst corner of the certified action box: a heuristic, no bound"
         return _guessed(level.box["corner_return"], upper, "heuristic", level.box["episodes"], says)
-    return Bracket(None, upper, "none", 0 if worst is None else len(worst.returns), "nothing is proven")
+    return Bracket(None, upper, "none", 0 if worst is None else len(worst.returns), NOTHING)
 
 
 def _guessed(lower: float, upper: float | None, kind: str, starts: int, says: str) -> Bracket:
-    """A lower side that is no bound. Where an attack did worse, it was wrong, and the attack stands in its place."""
+    """A lower side that is no bound. Where an attack did worse it was too high, and the attack takes its place."""
     if upper is None or lower <= upper:
         return Bracket(lower, upper, kind, starts, says)
     return Bracket(upper, upper, kind, starts, f"{says}; an attack did worse than its {lower:.1f}")
-
-
-def reward_is_bounded(spec: EnvSpec) -> bool:
-    """Whether a search that ends early can prove anything: the least reward of a step is known."""
-    return (spec.suite, spec.id) in REWARD_LOW
 
 
 # ------------------------------------------------------------------------------------------------ continuous actions
@@ -165,10 +165,12 @@ def box_facts(boxes: Bounds, low: Tensor | None, high: Tensor | None) -> dict[st
     return {"width": float(width.mean()), "relative": True, "per_axis": width.mean(0).tolist()}
 
 
-def corner_return(agent: Any, world: VecEnv, radius: float, p: float, prover: Prover, q: Any) -> tuple[float, ...]:
+def corner_return(
+    agent: Agent, world: VecEnv, radius: float, p: float, prover: Prover, q: ActionValue | None
+) -> tuple[float, ...]:
     """Returns when each action is moved to the worst corner of its certified box, greedily.
 
-    q  a critic (s, a) → value that was learned from play: the corner towards lower values. None: the corner furthest
+    q  a critic (s, a) → value that was learned in play: the corner towards lower values. None: the corner furthest
        away from the agent's own action
     """
     cut = as_executed(agent, world.actions)
@@ -176,7 +178,7 @@ def corner_return(agent: Any, world: VecEnv, radius: float, p: float, prover: Pr
     def choose(view: View) -> Tensor:
         x = agent.prepare(view.obs)
         with torch.no_grad():
-            box, mean = prover.method(agent.network, ball_of(agent, x, radius, p)), cut(agent.act(x))
+            box, mean = prover.method(agent.choice, agent.ball(x, radius, p)), cut(agent.act(x))
         box = Bounds(cut(box.lower), cut(box.upper))
         if q is None:
             return torch.where(mean - box.lower > box.upper - mean, box.lower, box.upper)

@@ -7,12 +7,19 @@ import torch
 from torch import Tensor, nn
 
 from radial.agents.actor_critic import ActorCritic
+from radial.agents.foreign import as_agent
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.q_agent import QAgent
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds
-from radial.evaluation.possible import Rule, adversary_of, possible_actions
-from radial.evaluation.prover import Prover, SoundnessError, ball_of, ranking
+from radial.evaluation.prover import (
+    Elimination,
+    Prover,
+    SoundnessError,
+    check_discrete,
+    possible_actions,
+    threat_model,
+)
 from radial.evaluation.tables_test import LinearAgent, exact_linear, opposed
 
 
@@ -21,9 +28,9 @@ def ends(lower: list[float], upper: list[float]) -> Bounds:
 
 
 def possible(
-    agent: LinearAgent, obs: list[float], radius: float, rule: Rule = "bounds", bound: str = "ibp"
+    agent: LinearAgent, obs: list[float], radius: float, rule: Elimination = "bounds", bound: str = "ibp"
 ) -> set[int]:
-    order, yes = adversary_of(agent, radius, math.inf, bound, rule).options(torch.tensor([obs]))
+    order, yes = threat_model(as_agent(agent), radius, math.inf, bound, rule).options(torch.tensor([obs]))
     return set(order[yes].tolist())
 
 
@@ -52,7 +59,7 @@ def test_scores_are_expected() -> None:
 
 @pytest.mark.parametrize("rule", ["bounds", "margins"])
 @pytest.mark.parametrize("bound", ["ibp", "crown-ibp", "crown", "best"])
-def test_two_opposed_actions(rule: Rule, bound: str) -> None:
+def test_two_opposed_actions(rule: Elimination, bound: str) -> None:
     """Scores x and −x: action 1 is possible from x = 0.5 just if the ball reaches 0."""
     assert possible(opposed(), [0.5], 0.4, rule, bound) == {0}
     assert possible(opposed(), [0.5], 0.6, rule, bound) == {0, 1}
@@ -70,7 +77,7 @@ def test_margins_see_what_two_scores_share() -> None:
 
 def test_the_worst_liked_comes_first() -> None:
     agent = LinearAgent([[1.0], [3.0], [2.0]])
-    order, yes = adversary_of(agent, 10.0, math.inf, "ibp", "bounds").options(torch.ones(1, 1))
+    order, yes = threat_model(as_agent(agent), 10.0, math.inf, "ibp", "bounds").options(torch.ones(1, 1))
     assert order.tolist() == [[0, 2, 1]]
     assert yes.all()
 
@@ -81,7 +88,7 @@ def test_the_ball_is_cut_to_what_can_be_seen_at_all() -> None:
     assert possible(LinearAgent(weight), [0.02], 0.1) == {0, 1}
     cut = LinearAgent(weight, valid_range=(0.02, 1.0))
     assert possible(cut, [0.02], 0.1) == {0}
-    ball = ball_of(cut, torch.tensor([[0.02]]), 0.1, math.inf)
+    ball = as_agent(cut).ball(torch.tensor([[0.02]]), 0.1)
     assert ball.box().lower.item() == pytest.approx(0.02)
 
 
@@ -90,14 +97,14 @@ def test_nan_weights_leave_everything_possible() -> None:
 
 
 @pytest.mark.parametrize("rule", ["bounds", "margins"])
-def test_whatever_is_found_inside_was_possible(rule: Rule) -> None:
+def test_whatever_is_found_inside_was_possible(rule: Elimination) -> None:
     rng = torch.Generator().manual_seed(0)
     for kind in (QAgent, CategoricalAgent, ActorCritic):
         agent = kind((3,), 5, (16,))
         agent.initialize(rng)
         obs = torch.randn(40, 3, generator=rng)
-        adversary = adversary_of(agent, 0.3, math.inf, "crown-ibp", rule)
-        order, yes = adversary.options(obs)
+        threat = threat_model(as_agent(agent), 0.3, math.inf, "crown-ibp", rule)
+        order, yes = threat.options(obs)
         allowed = torch.zeros(40, 5, dtype=torch.bool).scatter(1, order, yes)
         assert int((~allowed).sum()) > 0
         ball = Ball(agent.prepare(obs), 0.3)
@@ -112,7 +119,7 @@ def test_a_bound_that_rules_out_what_happens_is_found_out() -> None:
         return Bounds(-found.upper, -found.lower)
 
     with pytest.raises(SoundnessError, match="upside_down ruled out the very action the agent takes"):
-        adversary_of(opposed(), 0.1, math.inf, upside_down, "bounds").options(torch.ones(1, 1))
+        threat_model(as_agent(opposed()), 0.1, math.inf, upside_down, "bounds").options(torch.ones(1, 1))
 
 
 def test_provers_have_names() -> None:
@@ -141,11 +148,11 @@ def test_best_is_within_all_of_them(kind: type[QAgent | ActorCritic]) -> None:
 
 def test_what_decides() -> None:
     q, categorical, joint = QAgent((3,), 4), CategoricalAgent((3,), 4), ActorCritic((3,), 4)
-    assert len(ranking(q)) == 2  # features, then the advantages alone
-    assert ranking(categorical) is categorical.network
-    assert ranking(joint)(torch.zeros(1, 3)).shape == (1, 4)  # the logits, without the value
+    assert len(q.choice) == 2  # features, then the advantages alone
+    assert categorical.choice is categorical.network
+    assert joint.choice(torch.zeros(1, 3)).shape == (1, 4)  # the logits, without the value
     with pytest.raises(BadInput, match=r"certificates of actions need an agent with discrete actions, got Continuous"):
-        ranking(GaussianAgent((3,), 1))
+        check_discrete(GaussianAgent((3,), 1))
 
 
 @pytest.mark.parametrize(
@@ -155,4 +162,4 @@ def test_what_decides() -> None:
 )  # fmt: skip
 def test_bad_input(arguments: tuple, message: str) -> None:  # type: ignore[type-arg]
     with pytest.raises(BadInput, match=message):
-        adversary_of(opposed(), *arguments)
+        threat_model(as_agent(opposed()), *arguments)

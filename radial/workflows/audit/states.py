@@ -1,31 +1,33 @@
-"""The undisturbed episodes of an audit, with every state that was seen, and what bounds say about those states at once.
+"""The states visited in an audit's clean episodes, and certificates of all of them in bulk.
 
-Bounding a thousand states together costs little more than bounding one, so certificates ask here and not step by step.
+Bounding a thousand states together costs little more than bounding one, so an audit certifies here, not step by step.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from radial.bounds.certify import certify_action
+from radial.bounds.layers import UnsupportedLayer
+from radial.bounds.methods import ibp
+from radial.core.agent import Agent
 from radial.core.data import Bounds, VecEnv, Verdict
 from radial.envs.wrapper import as_trained
 from radial.evaluation.certificates import Search
 from radial.evaluation.play import Episodes, View, play
-from radial.evaluation.prover import Audit, Prover, ball_of, ranking
-from radial.workflows.audit.clock import Clock
+from radial.evaluation.prover import ProofCheck, Prover
+from radial.workflows.audit.budget import Clock
 
-CHUNK = 512
-PICTURES = 8  # a chunk of frames: convolutions need memory
-GRID = 63  # 2⁶ − 1: six rounds of bisection
+_AT_ONCE = 512  # states that are bounded at once
+_FRAMES_AT_ONCE = 8  # convolutions need memory
+_GRID = 63  # 2⁶ − 1: six rounds of bisection
 
 
 @dataclass(frozen=True, eq=False)
 class Visited:
-    """States of undisturbed episodes, as the network sees them.
+    """States of clean episodes, as the network sees them.
 
     x  (M, *obs)        episode  (M,) whose state it is        of  how many states there were; M may be a sample
     """
@@ -50,13 +52,13 @@ class Visited:
 def chunk_of(x: Tensor, prover: Prover | None = None) -> int:
     """How many states are worked on between two looks at the clock."""
     if x.ndim <= 2:
-        return CHUNK
+        return _AT_ONCE
     dear = prover is not None and prover.name not in ("ibp", "crown-ibp")  # seconds for a single frame
-    return 1 if dear else PICTURES
+    return 1 if dear else _FRAMES_AT_ONCE
 
 
-def visit(agent: Any, world: VecEnv, episodes: int) -> tuple[Episodes, Visited]:
-    """Play undisturbed and remember; the world has as many envs as episodes."""
+def visit(agent: Agent, world: VecEnv, episodes: int) -> tuple[Episodes, Visited]:
+    """Play clean episodes and remember their states; the world has as many envs as episodes."""
     seen: list[tuple[Tensor, Tensor]] = []
 
     @torch.no_grad()
@@ -71,32 +73,32 @@ def visit(agent: Any, world: VecEnv, episodes: int) -> tuple[Episodes, Visited]:
     return played, Visited(x, episode, len(x))
 
 
-def certified(agent: Any, visited: Visited, radius: float, p: float, prover: Prover, clock: Clock) -> Tensor:
-    """Which states' actions are proven at a radius, (M,) bool."""
+def certified(agent: Agent, visited: Visited, radius: float, p: float, prover: Prover, clock: Clock) -> Tensor:
+    """Which states' actions are certified at a radius, (M,) bool."""
     return certified_at(agent, visited, torch.full((len(visited.x),), radius), p, prover, clock)
 
 
-def certified_at(agent: Any, visited: Visited, radii: Tensor, p: float, prover: Prover, clock: Clock) -> Tensor:
+def certified_at(agent: Agent, visited: Visited, radii: Tensor, p: float, prover: Prover, clock: Clock) -> Tensor:
     """The same with a radius for each state, (M,): rows of one radius are bounded together."""
-    network, found = ranking(agent), torch.zeros(len(visited.x), dtype=torch.bool)
+    network, found = agent.choice, torch.zeros(len(visited.x), dtype=torch.bool)
     for radius in radii.unique().tolist():
         rows = (radii == radius).nonzero().flatten()
         for part in rows.split(chunk_of(visited.x, prover)):
             clock.tick()
-            verdicts = certify_action(network, ball_of(agent, visited.x[part], radius, p), prover.method)
+            verdicts = certify_action(network, agent.ball(visited.x[part], radius, p), prover.method)
             found[part] = torch.tensor([verdict is Verdict.CERTIFIED for verdict in verdicts])
     return found
 
 
-def certified_radius(agent: Any, visited: Visited, largest: float, p: float, prover: Prover, clock: Clock) -> Tensor:
-    """The largest radius at which each state's action was proven, (M,), by bisection over 63 radii up to `largest`.
+def certified_radius(agent: Agent, visited: Visited, largest: float, p: float, prover: Prover, clock: Clock) -> Tensor:
+    """The largest radius at which each state's action was certified, (M,), by bisection over 63 radii up to `largest`.
 
     The radii are evenly spaced on a logarithmic scale over four decades, so that many states share one call. A radius
-    counts only if the proof was found at that very radius: the answer errs to the safe side, by 16 % at most.
+    counts only if the action was certified at that very radius: the answer errs to the safe side, by 16 % at most.
     """
-    grid = torch.cat([torch.zeros(1, dtype=torch.float64), largest * torch.logspace(-4, 0, GRID, dtype=torch.float64)])
-    low = torch.zeros(len(visited.x), dtype=torch.int64)  # proven
-    high = torch.full_like(low, GRID + 1)  # not proven
+    grid = torch.cat([torch.zeros(1, dtype=torch.float64), largest * torch.logspace(-4, 0, _GRID, dtype=torch.float64)])
+    low = torch.zeros(len(visited.x), dtype=torch.int64)  # certified
+    high = torch.full_like(low, _GRID + 1)  # not certified
     while bool((high - low > 1).any()):
         middle = (low + high) // 2
         proven = certified_at(agent, visited, grid[middle], p, prover, clock)
@@ -104,37 +106,49 @@ def certified_radius(agent: Any, visited: Visited, largest: float, p: float, pro
     return grid[low]
 
 
-def attacked(agent: Any, visited: Visited, radius: float, p: float, proven: Tensor, seed: int, clock: Clock) -> Tensor:
-    """Which states' actions a search changes, (M,) bool; raises `SoundnessError` if it changes one that is proven."""
+def falsified(
+    agent: Agent, visited: Visited, radius: float, p: float, proven: Tensor, prover: Prover, seed: int, clock: Clock
+) -> Tensor:
+    """Which states' actions a search changes, (M,) bool; raises `SoundnessError` if `prover` had certified one."""
     rng, changed = torch.Generator().manual_seed(seed), torch.zeros(len(visited.x), dtype=torch.bool)
-    audit = Audit("ibp")
+    proofs = ProofCheck(prover)
     for rows in visited.chunks():
         clock.tick()
-        ball = ball_of(agent, visited.x[rows], radius, p)
+        ball = agent.ball(visited.x[rows], radius, p)
         with torch.no_grad():
             clean = agent.act(ball.center)
         found = Search().find(agent, ball, clean, rng)
-        audit.refute(clean, found, proven[rows], ball)
+        proofs.refute(clean, found, proven[rows], ball)
         changed[rows] = found != clean
     return changed
 
 
-def action_boxes(agent: Any, visited: Visited, radius: float, p: float, prover: Prover, clock: Clock) -> Bounds:
-    """Everything the mean action can become in each state, (M, D): proven; cut to the env's box where actions are."""
+def action_boxes(agent: Agent, visited: Visited, radius: float, p: float, prover: Prover, clock: Clock) -> Bounds:
+    """Certified bounds of the mean action in each state, (M, D)."""
     parts = []
     with torch.no_grad():
         for rows in visited.chunks(prover):
             clock.tick()
-            parts.append(prover.method(agent.network, ball_of(agent, visited.x[rows], radius, p)))
+            parts.append(prover.method(agent.choice, agent.ball(visited.x[rows], radius, p)))
     return Bounds(torch.cat([part.lower for part in parts]), torch.cat([part.upper for part in parts]))
 
 
 def share_by_episode(flags: Tensor, episode: Tensor) -> tuple[float, ...]:
-    """Which share of each episode's states has a flag."""
+    """The share of each episode's states that has a flag."""
     return tuple(float(flags[episode == i].double().mean()) for i in episode.unique().tolist())
 
 
-def largest_radius(agent: Any) -> float:
+def largest_radius(agent: Agent) -> float:
     """Where bisection starts: a tenth of a valid range, else one network unit."""
-    limits = getattr(agent, "valid_range", None)
+    limits = agent.valid_range
     return 1.0 if limits is None else (limits[1] - limits[0]) / 10
+
+
+def why_unbounded(agent: Agent, x: Tensor) -> str | None:
+    """Why a network cannot be bounded; None: it can."""
+    try:
+        with torch.no_grad():
+            ibp(agent.choice, agent.ball(x, 0.0))
+    except UnsupportedLayer as error:
+        return str(error)
+    return None

@@ -1,4 +1,4 @@
-"""A budget of time that is honoured: work that would exceed it is stopped between two steps, and listed as cut."""
+"""The audit's budget of time: work that would exceed it is stopped between two steps, and listed as cut."""
 
 import time
 from collections.abc import Callable
@@ -17,7 +17,7 @@ class OutOfTime(Exception):
 
 
 class Clock:
-    """How much time is left, and what there was no time for.
+    """The time left, and the work there was no time for.
 
     seconds  of the whole budget; None: any time
     """
@@ -38,7 +38,7 @@ class Clock:
             self.end = min(self.end, self.begun + self.seconds - min(seconds, self.seconds / 5))
 
     def until_the_end(self) -> float:
-        """Seconds that remain of the whole budget, what is reserved included; at least one, or infinity."""
+        """Seconds that remain of the whole budget, the reserve included; at least one, or infinity."""
         return float("inf") if self.seconds is None else max(1.0, self.seconds - self.spent)
 
     def left(self) -> float:
@@ -51,7 +51,7 @@ class Clock:
             raise OutOfTime
 
     def run(self, what: str, work: Callable[[], T]) -> T | None:
-        """Do something if there is time; what is not begun or not finished is cut."""
+        """Do something if there is time; work that is not begun or not finished is cut."""
         try:
             self.tick()
             return work()

@@ -1,0 +1,96 @@
+"""The headline claims no more than a result holds, and requirements are read as people write them in a build file."""
+
+import pytest
+
+from radial.core.data import BadInput
+from radial.workflows.audit.result import AuditResult, Bracket, Level, Played, headline, requirement
+
+START = "Clean return 500.0 ± 0.0."
+
+
+def certified(*proven: tuple[float, float, int], attacked: float | None = None) -> AuditResult:
+    """Of each radius: the certified mean return, and from how many starts."""
+    levels = [Level(radius, bracket=Bracket(lower, None, "certified", n, "")) for radius, lower, n in proven]
+    for level in levels if attacked is not None else []:
+        assert attacked is not None
+        level.attacks["pgd"] = Played("pgd", level.radius, "", (attacked,) * 3, (int(attacked),) * 3)
+    return AuditResult({}, Played("none", 0.0, "none", (500.0,) * 3, (500,) * 3), levels)
+
+
+@pytest.mark.parametrize(
+    ("proven", "says"),
+    [
+        (
+            [(0.01, 500.0, 3), (0.05, 260.06, 2), (0.1, 9.0, 2)],
+            "Certified: at ε = 0.05 no adversary can bring the mean return from these 2 starts below 260.0.",
+        ),
+        (
+            [(0.01, 20.5, 1), (0.05, 9.0, 1)],
+            "Little is certified: at ε = 0.01 no adversary can bring the return from this one start below 20.5.",
+        ),
+        ([], "No return is certified."),
+    ],
+)
+def test_what_is_proven_is_said_of_the_largest_radius_where_it_is_worth_something(
+    proven: list[tuple[float, float, int]], says: str
+) -> None:
+    assert headline(certified(*proven)) == f"{START} There was no time for an attack. {says}"
+    assert headline(certified(*proven), attacked=False) == f"{START} No attack was asked for. {says}"
+    assert headline(certified(*proven, attacked=490.0)).endswith(says)
+
+
+def test_returns_below_zero() -> None:
+    found = certified((0.01, -90.0, 2), (0.05, -500.0, 2))
+    found.nominal = Played("none", 0.0, "none", (-80.0,) * 2, (80,) * 2)
+    assert "Certified: at ε = 0.01" in headline(found)
+    assert "below -90.0." in headline(found)
+
+
+# --------------------------------------------------------------------------------------------------------- requirements
+
+
+def result() -> AuditResult:
+    level = Level(
+        3 / 255, {"pgd": Played("pgd", 3 / 255, "", (300.0, 500.0), (300, 500))}, acr={"mean": 0.9, "sem": 0.0}
+    )
+    level.bracket = Bracket(40.0, 400.0, "certified", 2, "exact")
+    other = Level(0.5, bracket=Bracket(40.0, 400.0, "estimate", 2, ""))
+    return AuditResult({}, Played("none", 0.0, "none", (500.0,), (500,)), [level, other])
+
+
+KEPT = ("return@3/255>=400", "acr@3/255 > 0.8", "lower@3/255<=40", "nominal>=500", "acr@3/255>.8", "acr@3/255≥.9",
+        "nominal ≤ 5e2")  # fmt: skip
+
+
+@pytest.mark.parametrize("text", KEPT)
+def test_kept(text: str) -> None:
+    assert requirement(text).broken(result()) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("return@3/255>=401", "return@3/255>=401: return is 400"),
+        ("gwc@3/255>=1", "gwc@3/255>=1: gwc was not measured"),
+        ("lower@0.5>=1", "lower@0.5>=1: lower was not measured"),  # an estimate is no bound
+        ("radius>=0.1", "radius>=0.1: radius was not measured"),
+        ("acr@0.2>=0", "acr@0.2>=0: acr was not measured"),
+    ],
+)
+def test_broken(text: str, says: str) -> None:
+    assert requirement(text).broken(result()) == says
+
+
+def test_numbers_may_begin_with_a_dot() -> None:
+    assert (requirement("return@.05>=400").radius, requirement("return@.05≥.5").limit) == (0.05, 0.5)
+
+
+NONSENSE = ("", "return@.>=1", "return@0.1=>1",
+            "return", "return@0.1", "return@x>=1", "reward@0.1>=1", "nominal@0.1>=1", "acr@1/0>=1", "return@0.1==3",
+            "return@0.1>=__import__('os')", f"return@{400 * '9'}>=1")  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NONSENSE)
+def test_not_understood(text: str) -> None:
+    with pytest.raises(BadInput, match="a requirement"):
+        requirement(text)
