@@ -46,7 +46,7 @@ from radial.version import __version__
 from radial.workflows.audit.audit import audit
 from radial.workflows.audit.result import AuditResult
 from radial.workflows.audit.testing import assert_robust
-from radial.workflows.loading import load
+from radial.workflows.loading import load_agent as load
 from radial.workflows.robustify import Robustified, robustify
 from radial.workflows.train import train
 

@@ -191,7 +191,7 @@ BAD = {
     "evaluate envs": (["evaluate", "cartpole-agent", "--num-envs", "0"], "num_envs must be"),
     "evaluate env": (["evaluate", "cartpole-agent", "--env", "CartPol-v1"], "did you mean 'CartPole-v1'"),
     "does not fit": (["evaluate", "cartpole-agent", "--env", "Pendulum-v1"], "agent must fit the env"),
-    "env not known": (["evaluate", "nowhere"], "give --env"),
+    "env not known": (["evaluate", "nowhere"], "pass --env"),
     "no agent in folder": (["evaluate", "empty"], "is not an agent"),
     "truncated weights": (["evaluate", "truncated"], "weights.safetensors"),
     "hostile file": (["evaluate", "hostile.model", "--env", "Hopper-v4"], "hostile.model"),

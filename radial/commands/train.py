@@ -1,6 +1,6 @@
 """`radial train`: a recipe, with one seed or several, each in a folder of its own.
 
-How one is trained is in `recipes.training`; how several processes are looked after is in `processes`.
+How one is trained is in `workflows.train`; how several processes are looked after is in `processes`.
 """
 
 from pathlib import Path
@@ -32,8 +32,8 @@ def train(
     """Train an agent by the name of its recipe; `radial recipes` lists them.
 
     The folder then holds config.json, metrics.jsonl, TensorBoard events, checkpoints, and the agent itself in agent/.
-    SIGINT and SIGTERM save before they stop; --resume goes on from what was saved. After a crash the run is the one
-    without the crash, bit for bit; after a signal, and with several workers of A3C, it is one of the same kind.
+    SIGINT and SIGTERM save before they stop; --resume resumes from the last checkpoint. After a crash the resumed run
+    equals an uninterrupted one bit for bit; after a signal, and with several A3C workers, it does not.
 
     Args:
         recipe: such as cartpole-radial-ppo.
@@ -46,8 +46,8 @@ def train(
             the simulator per core.
         device: cpu, or cuda where there is one.
         out: the run's folder; default: runs/RECIPE-seedN.
-        resume: go on with the run in that folder.
-        init: an agent to start from: a run's folder, a zoo name, or a file of the papers.
+        resume: resume the run in that folder.
+        init: an agent to fine-tune: a run's folder, a zoo name, or a third-party checkpoint.
         set: KEY=VALUE …, any setting by its dotted path, such as policy_rate=1e-3 or objective.kappa.value=0.8.
     """
     settings = [setting for group in set for setting in group]
@@ -82,7 +82,7 @@ def _train_one(
     import torch
 
     from radial.agents.zoo import resolve
-    from radial.bench.measure import keep_freed_memory
+    from radial.commands.measure import keep_freed_memory
     from radial.commands.terminal import say, warnings_said
     from radial.recipes.recipe import RECIPES
     from radial.workflows import train as training
@@ -95,7 +95,7 @@ def _train_one(
     if steps is not None and steps != full:
         say(f"{steps:,} steps instead of {full:,}: the ramps begin and end at the same share of them")
     if init is None and known.init is not None:
-        say(f"this one starts anew; the paper starts it from a standard agent: --init runs/{known.init}-seed{seed}")
+        say(f"training from scratch; the paper fine-tunes a standard agent: --init runs/{known.init}-seed{seed}")
     torch.set_num_threads(threads or 1)
     keep_freed_memory()
     start = None if init is None else resolve(init)
@@ -122,7 +122,7 @@ def _prepared(
     from radial.agents.saved import load
     from radial.agents.zoo import resolve
     from radial.recipes.recipe import recipe, with_settings, with_steps
-    from radial.workflows.train import check
+    from radial.workflows.train import check_trainable
 
     config = recipe(name).config
     if steps is not None:
@@ -130,7 +130,7 @@ def _prepared(
     if num_envs is not None:
         config = replace(config, num_envs=num_envs)
     config = with_settings(config, settings)
-    check(config, seed, device, None if init is None else own(load(resolve(init)), "init"))
+    check_trainable(config, seed, device, None if init is None else own(load(resolve(init)), "init"))
     return config
 
 

@@ -1,4 +1,4 @@
-"""Return against ε as inline SVG: what attacks reached, what is proven below, and the band between the two.
+"""Return against ε as inline SVG: the strongest attack, the lower bound, and the band between the two.
 
 Lines differ in dashes and marks as well as in colour. Reads plain data of audits.
 """
@@ -58,35 +58,35 @@ class Axes:
         return "".join(parts)
 
 
-def figure(facts: Mapping[str, Any]) -> str:
-    """One agent: the band between the strongest attack and the lower side."""
-    nominal = facts["nominal"]["mean"]
-    upper = [(0.0, nominal)] + [
+def audit_figure(facts: Mapping[str, Any]) -> str:
+    """One agent: the band between the strongest attack and the lower bound."""
+    clean = facts["nominal"]["mean"]
+    upper = [(0.0, clean)] + [
         (level["radius"], level["worst_return"]) for level in facts["levels"] if level["worst_return"] is not None
     ]
     sides = [
         (level["radius"], level["bracket"]) for level in facts["levels"]
         if level["bracket"] and level["bracket"]["lower"] is not None
     ]  # fmt: skip
-    lower = [(0.0, nominal)] + [(each, side["lower"]) for each, side in sides]
+    lower = [(0.0, clean)] + [(each, side["lower"]) for each, side in sides]
     others = [(level["radius"], one["mean"]) for level in facts["levels"] for one in level["attacks"]]
     axes = Axes([level["radius"] for level in facts["levels"]], [y for _, y in (*upper, *lower, *others)])
     kinds = kind_of(*(side for _, side in sides))
     drawn = axes.frame() + _band(axes, upper, lower) + "".join(_tick(axes, point) for point in others)
-    y = f"{axes.y(nominal):.1f}"
-    drawn += f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}" class="nominal"/>'
+    y = f"{axes.y(clean):.1f}"
+    drawn += f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}" class="clean"/>'
     drawn += _line(axes, upper, COLOURS[1], "", "circle")
     drawn += _line(axes, lower, COLOURS[0], "7 4", "square") if sides else ""
     words = [
         ("●—", "strongest attack found", COLOURS[1]),
-        ("■- -", f"lower side: {kinds or 'nothing known'}", COLOURS[0]),
+        ("■- -", f"lower bound: {kinds or 'none'}", COLOURS[0]),
         ("–", "each attack", "#555555"),
-        ("···", "undisturbed", "#555555"),
+        ("···", "clean return", "#555555"),
     ]
     return _wrapped(drawn, "Return against ε", words)
 
 
-def comparison(several: Sequence[Mapping[str, Any]]) -> str:
+def comparison_figure(several: Sequence[Mapping[str, Any]]) -> str:
     """Several agents: the strongest attack on each."""
     lines = [
         [(0.0, facts["nominal"]["mean"])]
@@ -118,7 +118,7 @@ def _wrapped(drawn: str, title: str, words: list[tuple[str, str, str]]) -> str:
 
 
 def _band(axes: Axes, upper: list[Point], lower: list[Point]) -> str:
-    """The area in which the worst return lies, at the radii where both sides are known."""
+    """The area in which the worst-case return lies, at the radii where both bounds are known."""
     below = dict(lower)
     both = [(each, top, below[each]) for each, top in upper if each in below]
     if len(both) < 2:

@@ -1,24 +1,30 @@
-"""What a bound costs, as a multiple of running the network itself, for the four networks of the papers."""
+"""`radial bench bounds`: the cost of a bound as a multiple of one forward pass, for the papers' four networks.
 
+Everything is measured in one run and reported as a ratio, because milliseconds mean little on a shared machine.
+"""
+
+import dataclasses
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import torch
+from rich.table import Table
 from torch import Tensor, nn
 
 from radial.agents.networks import AtariActorCritic, ImpalaResNet, NatureDueling, mlp
-from radial.bench.measure import Job, median_seconds, peak_bytes
 from radial.bounds.methods import METHODS, sound
+from radial.commands.measure import Job, keep_freed_memory, machine, median_seconds, peak_bytes, torch_device
+from radial.commands.terminal import print_json, print_table, say
 from radial.core.ball import Ball
-from radial.core.data import Bounds
+from radial.core.data import BadInput, Bounds
 
 RADIUS = 1 / 255
 
 
 @dataclass(frozen=True)
-class Subject:
+class Network:
     """A network to measure. A method missing from `batches` would take minutes for one sample and is left out."""
 
     name: str
@@ -28,17 +34,17 @@ class Subject:
     repeats: int
 
 
-SUBJECTS = (
-    Subject(
+NETWORKS = (
+    Network(
         "nature-dueling",
         partial(NatureDueling, 6),
         (1, 84, 84),
         {"plain": 128, "ibp": 128, "crown-ibp": 32, "crown": 1},
         11,
     ),
-    Subject("a3c", partial(AtariActorCritic, 6), (1, 80, 80), {"plain": 64, "ibp": 64, "crown-ibp": 8}, 5),
-    Subject("impala", ImpalaResNet, (3, 64, 64), {"plain": 64, "ibp": 64, "crown-ibp": 4}, 5),
-    Subject(
+    Network("a3c", partial(AtariActorCritic, 6), (1, 80, 80), {"plain": 64, "ibp": 64, "crown-ibp": 8}, 5),
+    Network("impala", ImpalaResNet, (3, 64, 64), {"plain": 64, "ibp": 64, "crown-ibp": 4}, 5),
+    Network(
         "mlp-64x64",
         partial(mlp, (17, 64, 64, 6)),
         (17,),
@@ -62,30 +68,30 @@ class Row:
     peak_mb: float | None  # of the training step; of the forward pass where there is none
 
 
-def measure(device: torch.device, subjects: tuple[Subject, ...] = SUBJECTS) -> Iterator[Row]:
+def measure(device: torch.device, networks: tuple[Network, ...] = NETWORKS) -> Iterator[Row]:
     """Rows as they come: the plain network, each method, and the sound form of IBP."""
-    for subject in subjects:
+    for measured in networks:
         torch.manual_seed(0)
-        network = subject.build().to(device).eval()
-        x = torch.rand((max(subject.batches.values()), *subject.obs), device=device)
+        network = measured.build().to(device).eval()
+        x = torch.rand((max(measured.batches.values()), *measured.obs), device=device)
         base: Row | None = None
         # What training may use takes turns, so that a slow moment of the machine hits all of it.
-        for row in _rows(subject, network, x, ["plain", "ibp", "crown-ibp"], subject.repeats, base):
+        for row in _rows(measured, network, x, ["plain", "ibp", "crown-ibp"], measured.repeats, base):
             base = base or row
             yield row
-        if "crown" in subject.batches:
-            yield from _rows(subject, network, x, ["crown"], 1, base)
-        yield from _rows(subject, network, x, ["sound ibp"], 3, base)
+        if "crown" in measured.batches:
+            yield from _rows(measured, network, x, ["crown"], 1, base)
+        yield from _rows(measured, network, x, ["sound ibp"], 3, base)
 
 
 def _rows(
-    subject: Subject, network: nn.Module, x: Tensor, names: list[str], repeats: int, base: Row | None
+    measured: Network, network: nn.Module, x: Tensor, names: list[str], repeats: int, base: Row | None
 ) -> Iterator[Row]:
-    batches = [subject.batches[name.removeprefix("sound ")] for name in names]
+    batches = [measured.batches[name.removeprefix("sound ")] for name in names]
     forwards = [_forward(network, x[:batch], name) for name, batch in zip(names, batches, strict=True)]
     with torch.no_grad():
         forward_s = median_seconds([job for job, _ in forwards], repeats, warmup=min(2, repeats - 1))
-    trainable = not names[0].startswith("sound") and (names[0] != "crown" or len(subject.obs) == 1)
+    trainable = not names[0].startswith("sound") and (names[0] != "crown" or len(measured.obs) == 1)
     train_s: list[float | None] = [None] * len(names)
     trains = [partial(_train, network, job, total) for job, total in forwards]
     if trainable:
@@ -95,7 +101,7 @@ def _rows(
     ):
         peak = _peak(train if trainable else job, x.device, trainable)
         row = Row(
-            subject.name,
+            measured.name,
             name,
             batch,
             forward * 1e3,
@@ -138,3 +144,53 @@ def _train(network: nn.Module, job: Job, total: Callable[[Any], Tensor]) -> None
 def _peak(job: Job, device: torch.device, with_gradients: bool) -> int | None:
     with torch.set_grad_enabled(with_gradients):
         return peak_bytes(job, device)
+
+
+def bench_bounds(
+    json: bool = False, threads: int | None = None, device: str = "cpu", networks: tuple[str, ...] = ()
+) -> None:
+    """Cost of each bound method against the plain network: time and peak memory, for the papers' four networks.
+
+    Takes a few minutes. Ratios are per sample and within this run; a machine that does other work at the same time
+    makes them larger.
+
+    Args:
+        json: print JSON instead of a table.
+        threads: torch threads; default: torch's own choice.
+        device: cpu, or cuda where there is one.
+        networks: measure only these; default: all.
+    """
+    if threads is not None:
+        if threads < 1:
+            raise BadInput(f"threads must be ≥ 1, got {threads}")
+        torch.set_num_threads(threads)
+    known = [network.name for network in NETWORKS]
+    for name in networks:
+        if name not in known:
+            raise BadInput(f"networks must be among {', '.join(known)}, got {name!r}")
+    chosen = tuple(network for network in NETWORKS if not networks or network.name in networks)
+    keep_freed_memory()
+    rows = []
+    for row in measure(torch_device(device), chosen):
+        rows.append(row)
+        say(f"{row.network} {row.method}: {row.forward_ms:.1f} ms")
+    if json:
+        print_json({"machine": machine(), "radius": RADIUS, "rows": [dataclasses.asdict(row) for row in rows]})
+    else:
+        _show(rows)
+
+
+def _show(rows: list[Row]) -> None:
+    table = Table(title=f"Cost of a bound, ε = 1/255, {machine()['threads']} threads; × is per sample against plain")
+    for heading in ("network", "method", "batch", "forward ms", "×", "forward+backward ms", "×", "peak MB"):
+        table.add_column(heading, justify="left" if heading in ("network", "method") else "right")
+    for row in rows:
+        table.add_row(
+            row.network, row.method, str(row.batch), f"{row.forward_ms:.2f}", f"{row.forward_ratio:.2f}",
+            _number(row.train_ms), _number(row.train_ratio), _number(row.peak_mb, 0),
+        )  # fmt: skip
+    print_table(table)
+
+
+def _number(value: float | None, digits: int = 2) -> str:
+    return "–" if value is None else f"{value:.{digits}f}"
