@@ -39,6 +39,13 @@ LOOPS: dict[type, Callable[..., AnyAgent]] = {
     a3c.A3CConfig: a3c.train,
 }
 
+# By the name under which `radial` exports them.
+OBJECTIVES_OF: dict[str, Mapping[str, type]] = {
+    "ppo": of_ppo.OBJECTIVES,
+    "dqn": of_dqn.OBJECTIVES,
+    "a3c": of_a3c.OBJECTIVES,
+}
+
 
 def train(
     config: Config,
@@ -129,16 +136,15 @@ def check_trainable(config: Config, seed: int, device: str = "cpu", init: AnyAge
 
 def _check_objective(config: Config) -> None:
     """Refuse anything that is no objective, and an objective of another algorithm: they share names."""
-    own = {ppo.PPOConfig: of_ppo, dqn.DQNConfig: of_dqn, a3c.A3CConfig: of_a3c}[type(config)]
-    others = {kind for room in (of_ppo, of_dqn, of_a3c) for kind in room.OBJECTIVES.values()}
-    kinds = ", ".join(kind.__name__ for kind in own.OBJECTIVES.values())
+    room = {ppo.PPOConfig: "ppo", dqn.DQNConfig: "dqn", a3c.A3CConfig: "a3c"}[type(config)]
+    own = OBJECTIVES_OF[room].values()
+    kinds = ", ".join(kind.__name__ for kind in own)
     if isinstance(config.objective, type) or not hasattr(config.objective, "coefficients"):
-        raise BadInput(f"objective must be an object of {own.__name__}, one of {kinds}, got {config.objective!r}")
-    if type(config.objective) in others - set(own.OBJECTIVES.values()):
-        home = type(config.objective).__module__
-        raise BadInput(
-            f"objective must be one of {kinds} in {own.__name__}, got {type(config.objective).__name__} of {home}"
-        )
+        raise BadInput(f"objective must be an object of rr.{room}, one of {kinds}, got {config.objective!r}")
+    kind = type(config.objective)
+    homes = [name for name, others in OBJECTIVES_OF.items() if kind in others.values()]
+    if homes and room not in homes:
+        raise BadInput(f"objective must be one of {kinds} in rr.{room}, got {kind.__name__} of rr.{homes[0]}")
 
 
 def _check_attack(config: ppo.PPOConfig) -> None:

@@ -60,9 +60,7 @@ def test_an_unfit_start_leaves_nothing_behind(tmp_path: Path) -> None:
     ("objective", "home"), [(dqn.RadialOverlap(0.1), "dqn"), (ppo.RadialWorstCase(0.1), "ppo"), (dqn.Plain(), "dqn")]
 )
 def test_an_objective_of_another_algorithm_is_refused(objective: object, home: str) -> None:
-    with pytest.raises(
-        BadInput, match=rf"objective must be one of .* in radial.objectives.policy_gradient, got .*\.{home}"
-    ):
+    with pytest.raises(BadInput, match=rf"objective must be one of .* in rr.a3c, got .* of rr\.{home}"):
         check_trainable(replace(TINY, objective=objective), 0)  # type: ignore[arg-type]
 
 
@@ -76,7 +74,7 @@ def test_a_radius_in_pixels_is_doubted() -> None:
 
 @pytest.mark.parametrize("objective", [None, "radial", RadialOverlap], ids=["none", "a name", "a class"])
 def test_what_is_no_objective_is_refused(objective: object) -> None:
-    with pytest.raises(BadInput, match=r"objective must be an object of radial\.objectives\.a3c, one of Plain, "):
+    with pytest.raises(BadInput, match=r"objective must be an object of rr\.a3c, one of Plain, "):
         check_trainable(replace(TINY, objective=objective), 0)  # type: ignore[arg-type]
 
 
