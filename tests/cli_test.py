@@ -284,9 +284,8 @@ def test_a_run_that_is_there_is_refused_once_for_all_seeds(capsys: pytest.Captur
     Path("many/seed1").mkdir(parents=True)
     Path("many/seed1/config.json").write_text("{}")  # somebody's run
     assert run("train", "cartpole-ppo", *TINY, "--seeds", "0-2", "--out", "many") == 2
-    assert capsys.readouterr().err.splitlines() == [
-        "radial: many/seed1 already holds a run; use --resume to go on or another --out"
-    ]
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("radial: many/seed1 already holds a run; use --resume")
     assert [path.name for path in Path("many").iterdir()] == ["seed1"]
 
 

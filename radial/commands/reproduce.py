@@ -83,7 +83,7 @@ def reproduce(
         _print(shown)
 
 
-def _draw(name: str, out: Path, episodes: int | None, fresh: bool, json: bool) -> None:
+def _draw(name: str, out: Path, episodes: int | None, fresh: bool, as_json: bool) -> None:
     """A figure instead of a table."""
     from radial.reports import figures, markdown
     from radial.runs.files import write_atomic
@@ -94,7 +94,7 @@ def _draw(name: str, out: Path, episodes: int | None, fresh: bool, json: bool) -
     text, path = markdown.figure_page(facts), out / f"{name}.md"
     write_atomic(path, text)
     _picture(lambda target: figures.paper_figure(facts, target), path)
-    if json:
+    if as_json:
         print_json(drawn.to_json())
     else:
         sys.stdout.write(text)

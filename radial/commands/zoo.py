@@ -83,7 +83,7 @@ def add_zoo(
         json: print one JSON object instead of a table.
     """
     from radial.recipes.tables import label_of
-    from radial.reports.markdown import number
+    from radial.reports.markdown import mean_sem
     from radial.workflows.seeds import add_to_zoo
 
     added = add_to_zoo(runs, name, episodes=episodes, replace=replace, watch=watch)
@@ -96,6 +96,6 @@ def add_zoo(
     table = Table("seed", *(label_of(column) for column in columns), title=title)
     for seed, found in seeds.items():
         mark = " ←" if seed == str(added["seed"]) else ""
-        table.add_row(seed + mark, *(number(found[column]["mean"], found[column]["sem"]) for column in columns))
+        table.add_row(seed + mark, *(mean_sem(found[column]["mean"], found[column]["sem"]) for column in columns))
     print_table(table)
     say(f"{added['run']} is now {added['folder']}: radial evaluate {added['name']}")

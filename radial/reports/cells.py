@@ -6,7 +6,7 @@ from typing import Any
 from radial.core.text import round_down, spell_radius
 
 EMPTY = "–"
-Facts = Mapping[str, Any]  # plain data of a result
+Document = Mapping[str, Any]  # plain data of a result
 Grid = tuple[list[str], list[list[str]]]  # headings and rows
 _KINDS = ("certified", "estimate", "heuristic")  # of lower bounds
 
@@ -16,12 +16,12 @@ def number(value: float | None, digits: int = 1) -> str:
     return EMPTY if value is None else f"{value:.{digits}f}"
 
 
-def spread(facts: Facts | None, digits: int = 1) -> str:
+def spread(facts: Document | None, digits: int = 1) -> str:
     """Mean ± standard error."""
     return EMPTY if facts is None else f"{facts['mean']:.{digits}f} ± {facts['sem']:.{digits}f}"
 
 
-def rows_of(facts: Facts) -> Grid:
+def rows_of(facts: Document) -> Grid:
     """The table of an audit: one row per radius, the strongest attack and the lower bound on the worst case.
 
     The gap lies between means over the starts of the lower bound, which may be fewer than the episodes.
@@ -44,7 +44,7 @@ def rows_of(facts: Facts) -> Grid:
     return headings, rows
 
 
-def kind_of(*sides: Facts) -> str:
+def kind_of(*sides: Document) -> str:
     """The kinds of lower bounds, and over how many initial states they are means: "certified, 2 or 3 starts"."""
     said = []
     for kind in dict.fromkeys(side["kind"] for side in sides if side["kind"] in _KINDS):
@@ -54,7 +54,7 @@ def kind_of(*sides: Facts) -> str:
     return "; ".join(said)
 
 
-def interval(facts: Facts | None) -> str:
+def interval(facts: Document | None) -> str:
     """The interquartile mean and its interval."""
     if facts is None:
         return EMPTY
@@ -62,14 +62,14 @@ def interval(facts: Facts | None) -> str:
     return f"{facts['iqm']:.1f} ({low:.1f} … {high:.1f})"
 
 
-def width(box: Facts | None) -> str:
+def width(box: Document | None) -> str:
     """How wide the certified action box is."""
     if box is None:
         return EMPTY
     return f"{100 * box['width']:.0f} % of the range" if box["relative"] else f"{box['width']:.3g}"
 
 
-def every_attack(facts: Facts) -> Grid:
+def every_attack(facts: Document) -> Grid:
     """All attacks at all radii: mean ± standard error."""
     names = list(dict.fromkeys(one["attack"] for level in facts["levels"] for one in level["attacks"]))
     headings = ["attack", *(f"ε = {spell_radius(level['radius'])}" for level in facts["levels"])]

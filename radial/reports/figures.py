@@ -9,7 +9,7 @@ from typing import Any
 
 from radial.core.data import BadInput
 from radial.core.text import spell_radius
-from radial.reports.cells import Facts
+from radial.reports.cells import Document
 
 # Okabe and Ito's colours, told apart by every kind of sight; the shapes say the same once more.
 STYLES = {
@@ -57,7 +57,7 @@ BLACK, BLUE, ORANGE, GREEN = "#000000", "#0072B2", "#D55E00", "#009E73"
 # -------------------------------------------------------------------------------------------------------------- tables
 
 
-def table_figure(result: Facts, path: Path) -> None:
+def table_figure(result: Document, path: Path) -> None:
     """Write a PNG: mean ± standard error against ε, the paper hollow and dashed, ours solid.
 
     Where two attacks share an ε, the columns stand side by side instead and nothing is joined by lines; shares of steps
@@ -99,7 +99,7 @@ def _matplotlib() -> Any:
     return Figure
 
 
-def _against_radius(panels: Any, result: Facts, tasks: list[str], agents: list[str]) -> None:
+def _against_radius(panels: Any, result: Document, tasks: list[str], agents: list[str]) -> None:
     """A panel for each task."""
     columns = result["columns"]
     shares = any(column["share"] for column in columns)
@@ -111,7 +111,7 @@ def _against_radius(panels: Any, result: Facts, tasks: list[str], agents: list[s
         _ticks(panel, columns)
 
 
-def _against_levels(panels: Any, result: Facts, agents: list[str]) -> None:
+def _against_levels(panels: Any, result: Document, agents: list[str]) -> None:
     """A panel for each column."""
     levels = sorted({line["levels"] for line in result["rows"]})
     for at, (panel, column) in enumerate(zip(panels, result["columns"], strict=True)):
@@ -126,7 +126,9 @@ def _against_levels(panels: Any, result: Facts, agents: list[str]) -> None:
         panel.set_xlabel("training levels")
 
 
-def _means(cells: list[tuple[float, Facts]], whose: str, shift: float = 0.0) -> list[tuple[float, float, float | None]]:
+def _means(
+    cells: list[tuple[float, Document]], whose: str, shift: float = 0.0
+) -> list[tuple[float, float, float | None]]:
     """Place, mean and standard error of the cells that have a number of the paper's or of ours."""
     found = [(x, cell[whose]) for x, cell in cells if cell[whose] is not None]
     return [(x + shift, one["mean"], one["sem"]) for x, one in found if one["mean"] is not None]
@@ -161,7 +163,7 @@ def _right_axis(panel: Any, last: bool) -> Any:
     return right
 
 
-def _draw(panel: Any, right: Any, line: Facts, columns: list[Facts], agents: list[str]) -> None:
+def _draw(panel: Any, right: Any, line: Document, columns: list[Document], agents: list[str]) -> None:
     """One agent; nothing of the paper's for an extra row, which the paper does not have."""
     places, step, joined = _places(columns, len(agents))
     shift = (agents.index(line["agent"]) - (len(agents) - 1) / 2) * step
@@ -173,7 +175,7 @@ def _draw(panel: Any, right: Any, line: Facts, columns: list[Facts], agents: lis
         _points(axis, line["agent"], _means(here, "ours", step / 4), "-" if joined else "none", hollow=False)
 
 
-def _places(columns: list[Facts], agents: int) -> tuple[list[float], float, bool]:
+def _places(columns: list[Document], agents: int) -> tuple[list[float], float, bool]:
     """Where the columns stand, how far two agents stand apart, and whether lines may join them."""
     radii = [column["radius"] for column in columns]
     if len(set(radii)) == len(radii):
@@ -181,7 +183,7 @@ def _places(columns: list[Facts], agents: int) -> tuple[list[float], float, bool
     return [float(i) for i in range(len(radii))], min(0.2, 0.8 / agents), False
 
 
-def _ticks(panel: Any, columns: list[Facts]) -> None:
+def _ticks(panel: Any, columns: list[Document]) -> None:
     places, _, joined = _places(columns, 1)
     labels = [spell_radius(column["radius"]) if joined else column["label"].replace(" ", "\n") for column in columns]
     panel.set_xticks(places, labels)
@@ -212,7 +214,7 @@ def _legend(agents: list[str], reported: bool) -> list[Any]:
 # ------------------------------------------------------------------------------------------------------ single figures
 
 
-def paper_figure(drawn: Facts, path: Path) -> None:
+def paper_figure(drawn: Document, path: Path) -> None:
     """Write one of the paper's figures as a PNG."""
     drawing = _matplotlib()(figsize=(8.4, PANEL), layout="constrained")
     _PLOTS[drawn["figure"]](drawing, drawn)
@@ -220,7 +222,7 @@ def paper_figure(drawn: Facts, path: Path) -> None:
     write(drawing, path)
 
 
-def _plot_worst_cases(drawing: Any, drawn: Facts) -> None:
+def _plot_worst_cases(drawing: Any, drawn: Document) -> None:
     panel = drawing.subplots()
     pixels = [point["radius"] * 255 for point in drawn["points"]]
     low, high = zip(*(point["awc_share"] for point in drawn["points"]), strict=True)
@@ -238,7 +240,7 @@ def _plot_worst_cases(drawing: Any, drawn: Facts) -> None:
     _finish(panel, columns=4)
 
 
-def _plot_q_bias(drawing: Any, drawn: Facts) -> None:
+def _plot_q_bias(drawing: Any, drawn: Document) -> None:
     panels = drawing.subplots(1, 2)
     for point, color in zip(drawn["points"], (BLACK, ORANGE, BLUE, GREEN), strict=False):
         pairs = list(zip(point["predicted"], point["realised"], strict=True))
@@ -261,4 +263,4 @@ def _finish(panel: Any, columns: int) -> None:
     panel.legend(frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=columns)
 
 
-_PLOTS: dict[str, Callable[[Any, Facts], None]] = {"gwc-awc-acr": _plot_worst_cases, "q-bias": _plot_q_bias}
+_PLOTS: dict[str, Callable[[Any, Document], None]] = {"gwc-awc-acr": _plot_worst_cases, "q-bias": _plot_q_bias}

@@ -8,7 +8,7 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from radial.core.text import spell_radius
-from radial.reports.cells import EMPTY, Facts, Grid
+from radial.reports.cells import EMPTY, Document, Grid
 
 MARKS = {"within": "≈", "above": "▲", "below": "▼"}
 _SEEDS = "± of one seed is over its episodes; of all seeds it is the standard error over training seeds."
@@ -18,7 +18,7 @@ _UNREPORTED = f"{EMPTY} in a line of the paper: not reported; one of ours withou
 # ------------------------------------------------------------------------------------------------------------- tables
 
 
-def grid(result: Facts) -> Grid:
+def grid(result: Document) -> Grid:
     """Headings and rows: of each agent first the paper's line, then ours with a mark in each cell.
 
     An extra row has only ours, compared with the paper's row of the same method; so has a table without a paper.
@@ -28,7 +28,7 @@ def grid(result: Facts) -> Grid:
     rows = []
     for line in result["rows"]:
         cells = list(zip(columns, line["cells"], strict=True))
-        paper = [number(cell["paper"]["mean"], cell["paper"]["sem"], column["share"]) for column, cell in cells]
+        paper = [mean_sem(cell["paper"]["mean"], cell["paper"]["sem"], column["share"]) for column, cell in cells]
         ours = ["ours", *(_ours(column, cell) for column, cell in cells), *([_matches(line)] * reported)]
         if line["extra"] or not line["reported"]:  # what the paper says stands above, or nowhere
             rows.append([line["task"], _agent(line), *ours])
@@ -38,7 +38,7 @@ def grid(result: Facts) -> Grid:
     return headings, rows
 
 
-def number(mean: float | None, sem: float | None, share: bool = False) -> str:
+def mean_sem(mean: float | None, sem: float | None, share: bool = False) -> str:
     """Mean ± standard error with one decimal, as the paper prints it; shares with three, and a missing mean as –."""
     digits = 3 if share else 1
     if mean is None:
@@ -46,27 +46,27 @@ def number(mean: float | None, sem: float | None, share: bool = False) -> str:
     return f"{mean:.{digits}f}" if sem is None else f"{mean:.{digits}f} ± {sem:.{digits}f}"
 
 
-def _ours(column: Facts, cell: Facts) -> str:
+def _ours(column: Document, cell: Document) -> str:
     if cell["ours"] is None:
         return EMPTY
-    found = number(cell["ours"]["mean"], cell["ours"]["sem"], column["share"])
+    found = mean_sem(cell["ours"]["mean"], cell["ours"]["sem"], column["share"])
     return f"{found} {MARKS.get(str(cell['match']), '')}".rstrip()
 
 
-def _agent(line: Facts) -> str:
+def _agent(line: Document) -> str:
     """Its name, with what tells it apart: the levels it was trained on; the steps of a reduced one."""
     levels = f", {line['levels']} levels" if "levels" in line else ""
     steps = f", {line['ours']['steps']:,} steps" if line["reduced"] and line["ours"] else ""
     return f"{line['agent']}{levels}{steps}"
 
 
-def _matches(line: Facts) -> str:
+def _matches(line: Document) -> str:
     """How many cells of each mark, such as "3 ≈, 1 ▼"."""
     found = [cell["match"] for cell in line["cells"]]
     return ", ".join(f"{found.count(match)} {mark}" for match, mark in MARKS.items() if match in found) or EMPTY
 
 
-def markdown(result: Facts) -> str:
+def markdown(result: Document) -> str:
     """The page: the protocol, the table, our agents and their seeds, empty cells, deviations."""
     parts = [f"# {result['title']}", _about(result), aligned(*grid(result)), _legend(result)]
     agents = _agents(result)
@@ -81,7 +81,7 @@ def markdown(result: Facts) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _legend(result: Facts) -> str:
+def _legend(result: Document) -> str:
     """The meaning of the marks that are there."""
     if not result["reported"]:
         return f"{EMPTY} not evaluated."
@@ -90,7 +90,7 @@ def _legend(result: Facts) -> str:
     return marks if result["errors_reported"] else f"{marks} {_UNREPORTED}"
 
 
-def _about(result: Facts) -> str:
+def _about(result: Document) -> str:
     protocol, reported = result["protocol"], result["reported"]
     evaluated = [line for line in result["rows"] if any(cell["ours"] for cell in line["cells"])]
     engines = sorted({_engine(line) for line in evaluated})
@@ -106,7 +106,7 @@ def _about(result: Facts) -> str:
     return ours + (" The paper reports one agent and does not say how it was chosen." if reported else "")
 
 
-def _agents(result: Facts) -> Grid:
+def _agents(result: Document) -> Grid:
     headings = [
         "agent",
         "steps",
@@ -127,7 +127,7 @@ def _agents(result: Facts) -> Grid:
     return headings, list(rows.values())
 
 
-def _every_seed(result: Facts) -> Grid:
+def _every_seed(result: Document) -> Grid:
     """Each trained seed in each column, then all of them together; where a table asks."""
     columns = result["columns"]
     rows = []
@@ -135,18 +135,18 @@ def _every_seed(result: Facts) -> Grid:
         seeds = line["ours"]["seeds"] if line["ours"] is not None and result["every_seed"] else {}
         for seed, cells in seeds.items():
             found = [(cells.get(column["key"], {}), column["share"]) for column in columns]
-            rows.append([line["agent"], seed, *(number(one.get("mean"), one.get("sem"), s) for one, s in found)])
+            rows.append([line["agent"], seed, *(mean_sem(one.get("mean"), one.get("sem"), s) for one, s in found)])
         if len(seeds) > 1:
             rows.append([line["agent"], "all", *(_over_seeds(seeds.values(), column) for column in columns)])
     return ["agent", "seed", *(column["label"] for column in columns)], rows
 
 
-def _over_seeds(seeds: Iterable[Mapping[str, Mapping[str, float]]], column: Facts) -> str:
+def _over_seeds(seeds: Iterable[Mapping[str, Mapping[str, float]]], column: Document) -> str:
     """Mean of the seeds' means ± its standard error, which is that over training seeds: s/√n, s with n − 1."""
     means = [cells[column["key"]]["mean"] for cells in seeds if column["key"] in cells]
     if len(means) < 2:
         return EMPTY
-    return number(statistics.mean(means), statistics.stdev(means) / math.sqrt(len(means)), column["share"])
+    return mean_sem(statistics.mean(means), statistics.stdev(means) / math.sqrt(len(means)), column["share"])
 
 
 def _seeds(seeds: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
@@ -158,12 +158,12 @@ def _seeds(seeds: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
     return "; ".join(shown) or EMPTY
 
 
-def _engine(line: Facts) -> str:
+def _engine(line: Document) -> str:
     words = list(line["ours"]["engine"].values())
     return ", ".join([" ".join(words[:2]), *words[2:]])
 
 
-def _differs(result: Facts) -> list[str]:
+def _differs(result: Document) -> list[str]:
     """Each sentence once, with the recipes it holds for unless it holds for all of them."""
     holds: dict[str, list[str]] = {}
     lines = {line["recipe"]: line for line in result["rows"] if line["ours"] is not None}
@@ -191,7 +191,7 @@ def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 # ------------------------------------------------------------------------------------------------------------ figures
 
 
-def figure_page(drawn: Facts) -> str:
+def figure_page(drawn: Document) -> str:
     """The page of a figure: the protocol, the numbers, and the agents."""
     about, headings, rows = _PAGES[drawn["figure"]](drawn)
     agents = [
@@ -208,7 +208,7 @@ def figure_page(drawn: Facts) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _worst_cases(drawn: Facts) -> tuple[str, list[str], list[list[str]]]:
+def _worst_cases(drawn: Document) -> tuple[str, list[str], list[list[str]]]:
     protocol = drawn["protocol"]
     about = (
         f"{protocol['starts']} starts, evaluation seed {protocol['seed']}, the first {protocol['horizon']} steps, "
@@ -229,7 +229,7 @@ def _worst_cases(drawn: Facts) -> tuple[str, list[str], list[list[str]]]:
     return about, ["ε", "ACR", "GWC", "AWC", "AWC unknown"], rows
 
 
-def _q_bias(drawn: Facts) -> tuple[str, list[str], list[list[str]]]:
+def _q_bias(drawn: Document) -> tuple[str, list[str], list[list[str]]]:
     protocol = drawn["protocol"]
     about = (
         f"{protocol['episodes']} greedy, clean episodes of each agent, evaluation seed {protocol['seed']}. The error "
@@ -247,7 +247,7 @@ def _q_bias(drawn: Facts) -> tuple[str, list[str], list[list[str]]]:
     return about, ["agent", "predicted − realised", "least … most of an episode", "mean return"], rows
 
 
-_PAGES: dict[str, Callable[[Facts], tuple[str, list[str], list[list[str]]]]] = {
+_PAGES: dict[str, Callable[[Document], tuple[str, list[str], list[list[str]]]]] = {
     "gwc-awc-acr": _worst_cases,
     "q-bias": _q_bias,
 }

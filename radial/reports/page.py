@@ -19,10 +19,10 @@ from radial.core.text import spell_radius
 from radial.reports.cells import every_attack, number, rows_of
 from radial.reports.curve import audit_figure, comparison_figure
 
-PAGE, DATA = "audit.html", "audit.json"
+_PAGE, _DATA = "audit.html", "audit.json"
 LARGEST_PAGE = 5_000_000  # bytes
 _CSP = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-SCOPE = (
+_SCOPE = (
     "Threat model: a white-box adversary that perturbs the observation by at most ε in each feature, at every step. A "
     "failed attack proves nothing. Certified numbers hold for every such perturbation, for this network and these "
     "initial states; they say nothing about perturbed dynamics, actions or rewards, and nothing about larger ε. "
@@ -39,7 +39,7 @@ def check_folder(folder: Path, field: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
-            taken = [name for name in (PAGE, DATA) if (folder / name).is_dir()]
+            taken = [name for name in (_PAGE, _DATA) if (folder / name).is_dir()]
     except OSError as error:
         raise BadInput(f"{field} must be a folder that can be written to, got {folder}: {error.strerror}") from None
     finally:
@@ -52,11 +52,11 @@ def check_folder(folder: Path, field: str) -> None:
 
 def write_page(several: Sequence[Mapping[str, Any]], folder: Path) -> Path:
     """Write `audit.html`, and for a single audit `audit.json` beside it; each whole or not at all."""
-    page = folder / PAGE
+    page = folder / _PAGE
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if len(several) == 1:
-            _write(folder / DATA, json.dumps(several[0], allow_nan=False, ensure_ascii=False))
+            _write(folder / _DATA, json.dumps(several[0], allow_nan=False, ensure_ascii=False))
         _write(page, render(several))
     except OSError as error:
         raise BadInput(f"{folder} must be a folder that can be written to: {error.strerror}") from None
@@ -135,7 +135,7 @@ def _agent(facts: Mapping[str, Any], trace: Mapping[str, Any] | None, i: int, se
     parts.append(_units(facts))
     parts.append(_certified(facts))
     parts.append(
-        f"<details><summary>Threat model, and scope of the certificates</summary><p>{escape(SCOPE)}</p></details>"
+        f"<details><summary>Threat model, and scope of the certificates</summary><p>{escape(_SCOPE)}</p></details>"
     )
     parts.append(_notes(facts))
     return f'<section class="agent">{"".join(parts)}</section>'

@@ -25,7 +25,7 @@ from radial.reports.markdown import markdown
 from radial.runs.files import Corrupt
 from radial.workflows import protocol
 from radial.workflows.protocol import SEED, Book, EvaluatedAgent
-from radial.workflows.reproduce import Entry, reproduce
+from radial.workflows.reproduce import Entry, changed_settings, reproduce
 from radial.workflows.seeds import add_to_zoo, card_config, finished, how_to_train, median_seed, selection_column
 
 PAPER = Path(__file__).parents[3] / "shared" / "paper"
@@ -469,6 +469,21 @@ def test_seeds_may_start_from_different_agents() -> None:
         assert finished(Path(f"run{seed}"), "pong-radial-dqn", seed)
     assert add_to_zoo([Path("run0"), Path("run1")], episodes=2)["seed"] == 0
     assert "--init runs/pong-dqn-seed0" in how_to_train(recipe("pong-radial-dqn"))
+
+
+def test_a_setting_that_was_unset_since_is_named_once() -> None:
+    """The zoo's agent was trained when the recipe said uniform replay by α = 0."""
+    today = card_config(recipe("pong-small-radial-dqn").config)
+    before = {**today, "prioritised": {"type": "Prioritised", "alpha": 0.0, "offset": 1e-5}, "batch": 31}
+    assert changed_settings(today, before) == ("batch", "prioritised")
+    assert changed_settings(today, {**today, "td": {**today["td"], "double": not today["td"]["double"]}}) == (
+        "td.double",
+    )
+    assert changed_settings(today, today) == ()
+    agent_of("pong-small-radial-dqn", 0, "zoo/pong-small-radial-dqn", recipe={"name": "x", "config": before})
+    result = reproduce(table("atari"), Path("results"), episodes=1, only=["freeway-dqn"])
+    line = next(line for line in result.lines if line.agent)
+    assert line.differs[-1].endswith("settings: batch, prioritised.")
 
 
 def test_a_run_that_is_older_than_a_setting_is_still_finished() -> None:

@@ -62,7 +62,7 @@ LONG_TRAINING = 2_000_000  # steps from which a Gaussian policy takes a smaller 
 
 
 @dataclass(frozen=True)
-class Preset:
+class FineTuning:
     """The default fine-tuning of one kind of agent."""
 
     vectors: str  # the recipe whose settings are taken where the agent's card has none
@@ -73,14 +73,16 @@ class Preset:
     attack: str  # a key of ATTACKS
 
 
-PRESETS: dict[type, Preset] = {
-    QAgent: Preset("cartpole-radial-dqn", "pong-small-radial-dqn", dqn.OBJECTIVES, "radial-overlap", (0.4, 0.8), "pgd"),
-    ActorCritic: Preset(
+FINE_TUNINGS: dict[type, FineTuning] = {
+    QAgent: FineTuning(
+        "cartpole-radial-dqn", "pong-small-radial-dqn", dqn.OBJECTIVES, "radial-overlap", (0.4, 0.8), "pgd"
+    ),
+    ActorCritic: FineTuning(
         "cartpole-radial-a3c", "pong-small-radial-a3c", a3c.OBJECTIVES, "radial-overlap", (0.5, 0.5), "pgd"
     ),
-    CategoricalAgent: Preset("cartpole-radial-ppo", "", ppo.OBJECTIVES, "radial-worst-case", (0.5, 0.5), "pgd"),
-    ImpalaAgent: Preset("", "fruitbot-small-radial-ppo", ppo.OBJECTIVES, "sa", (0.8, 0.8), "pgd-procgen"),
-    GaussianAgent: Preset("hopper-radial-ppo", "", ppo.OBJECTIVES, "radial-likelihood", (0.95, 0.95), "mad"),
+    CategoricalAgent: FineTuning("cartpole-radial-ppo", "", ppo.OBJECTIVES, "radial-worst-case", (0.5, 0.5), "pgd"),
+    ImpalaAgent: FineTuning("", "fruitbot-small-radial-ppo", ppo.OBJECTIVES, "sa", (0.8, 0.8), "pgd-procgen"),
+    GaussianAgent: FineTuning("hopper-radial-ppo", "", ppo.OBJECTIVES, "radial-likelihood", (0.95, 0.95), "mad"),
 }
 
 
@@ -192,7 +194,7 @@ def robustify(
     ended = max(config.total_steps, guide.ramp.since)  # the last update may go some steps beyond
     found = Robustified(
         trained, before, after, config, radius, loss.radius(guide.ramp.clock(ended)),
-        PRESETS[type(start)].attack, described(start.card),
+        FINE_TUNINGS[type(start)].attack, described(start.card),
     )  # fmt: skip
     if out is not None:
         text = json.dumps(found.to_json(), indent=2, allow_nan=False, ensure_ascii=False)
@@ -214,14 +216,14 @@ def _check_env(agent: AnyAgent, env: EnvSpec, seed: int) -> None:
 def measure_standing(
     agent: AnyAgent, env: EnvSpec, radius: float, episodes: int, seed: int, watch: Watcher = silent, when: str = ""
 ) -> Standing:
-    """Evaluate an agent without an attack and under its preset's attack at the radius, and certify it there."""
-    preset = PRESETS[type(agent)]
+    """Evaluate an agent without an attack and under the attack of its kind at the radius, and certify it there."""
+    how = FINE_TUNINGS[type(agent)]
     # Only the certified share is reported, not why a step is uncertified: a short search is enough.
     prove: Any = reach if isinstance(agent, GaussianAgent) else partial(acr, search=Search(restarts=1, steps=3))
     with watch(f"{when}, clean", episodes) as progress:
         nominal = evaluate(agent, env, None, 0.0, episodes, seed, progress=progress)
-    with watch(f"{when}, {preset.attack}", episodes) as progress:
-        attacked = evaluate(agent, env, ATTACKS[preset.attack](), radius, episodes, seed, progress=progress)
+    with watch(f"{when}, {how.attack}", episodes) as progress:
+        attacked = evaluate(agent, env, ATTACKS[how.attack](), radius, episodes, seed, progress=progress)
     with watch(f"{when}, certified", episodes) as progress:
         certified = prove(agent, env, radius, "ibp", episodes, seed, progress=progress)
     return Standing(nominal, attacked, certified)
@@ -294,8 +296,8 @@ def _base(agent: AnyAgent) -> Config:
     if isinstance(own, Mapping) and own.get("type") == wanted.__name__:
         found: Config = decode(wanted, own, "card.recipe.config")
         return found
-    preset = PRESETS[type(agent)]
-    return recipe(preset.vectors if len(agent.observation_shape) == 1 else preset.frames).config
+    how = FINE_TUNINGS[type(agent)]
+    return recipe(how.vectors if len(agent.observation_shape) == 1 else how.frames).config
 
 
 def _ramp(tolerance: float, radius: Smoothed | Exponential) -> Ramp:
@@ -306,13 +308,13 @@ def _ramp(tolerance: float, radius: Smoothed | Exponential) -> Ramp:
 
 def _named(agent: AnyAgent, name: str | None) -> str:
     """The objective that is asked for, if it suits the agent, or the default."""
-    preset = PRESETS[type(agent)]
-    known = [key for key, cls in preset.objectives.items() if "kappa" in {field.name for field in fields(cls)}]
+    how = FINE_TUNINGS[type(agent)]
+    known = [key for key, cls in how.objectives.items() if "kappa" in {field.name for field in fields(cls)}]
     if isinstance(agent, GaussianAgent):
         known.remove("radial-overlap")  # it is about logits
     if isinstance(agent, ImpalaAgent):
         known.append("sa")
-    name = preset.objective if name is None else str(name)
+    name = how.objective if name is None else str(name)
     if name not in known:
         raise BadInput(f"objective must be one of {', '.join(known)}, got {name!r}{nearest(name, known)}")
     return name
@@ -320,7 +322,7 @@ def _named(agent: AnyAgent, name: str | None) -> str:
 
 def _objective(agent: AnyAgent, radius: float, steps: int, kappa: float | None, name: str) -> Any:
     """An objective for an agent, with its schedules."""
-    preset = PRESETS[type(agent)]
+    how = FINE_TUNINGS[type(agent)]
     if kappa is not None and not (is_finite(kappa) and 0 <= kappa <= 1):
         raise BadInput(f"kappa must lie in [0, 1], got {kappa!r}")
     radius, first, last = float(radius), round(FIRST * steps), round(LAST * steps)
@@ -333,9 +335,9 @@ def _objective(agent: AnyAgent, radius: float, steps: int, kappa: float | None, 
         return ppo.SA(ramp, weight, inner="pgd", steps=SEARCH, anchored=True)
     if kappa is None:
         on_frames = len(agent.observation_shape) > 1
-        kappa = 0.98 if isinstance(agent, GaussianAgent) and steps >= LONG_TRAINING else preset.kappa[on_frames]
+        kappa = 0.98 if isinstance(agent, GaussianAgent) and steps >= LONG_TRAINING else how.kappa[on_frames]
     if isinstance(agent, ImpalaAgent):
         # PPO's ratio has no gradient where bounds are wide, and fifteen convolutions make them 1e13 wide at 1/255: ε
         # starts at the smallest value that affects the bounds and grows by a factor, so that the network can follow.
         ramp = Exponential(radius, first, last, start=faintest(agent, radius), middle=0.75, before=0.0)
-    return preset.objectives[name](radius=ramp, kappa=Constant(float(kappa)))
+    return how.objectives[name](radius=ramp, kappa=Constant(float(kappa)))

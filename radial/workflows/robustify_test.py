@@ -31,7 +31,7 @@ from radial.training.a3c import A3CConfig
 from radial.training.dqn import DQNConfig
 from radial.training.ppo import PPOConfig
 from radial.workflows.loading import load_agent as rr_load
-from radial.workflows.robustify import COMPARISON, PRESETS, plan, robustify
+from radial.workflows.robustify import COMPARISON, FINE_TUNINGS, plan, robustify
 from radial.workflows.train import train
 
 CARTPOLE = EnvSpec("classic", "CartPole-v1")
@@ -54,7 +54,7 @@ def agent_of(kind: type, shape: tuple[int, ...] = (4,), n: int = 2) -> AnyAgent:
 
 
 def test_every_kind_of_agent_has_a_plan() -> None:
-    assert set(PRESETS) == set(AGENTS.values())
+    assert set(FINE_TUNINGS) == set(AGENTS.values())
 
 
 @pytest.mark.parametrize(
