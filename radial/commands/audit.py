@@ -35,7 +35,7 @@ def audit(
         radius: perturbation radii ε in network units, such as 0.05 or 3/255, repeatable; default: by observation type.
         episodes: per attack and radius, from the same initial states.
         budget: minutes; whatever was cut is listed.
-        seed: of everything random.
+        seed: random seed.
         bound: ibp, crown-ibp, crown or best; default: crown, and crown-ibp for convolutional networks.
         attacks: only these, repeatable; none: no attack; default: all that apply.
         out: folder for audit.html and audit.json; default: out/audit-NAME.

@@ -51,7 +51,7 @@ class Share:
 
 
 def objectives(radius: float) -> dict[str, Objective]:
-    """What is compared."""
+    """The objectives that are compared."""
     return {"plain": Plain(), "RADIAL": RadialOverlap(Constant(radius))}
 
 
@@ -105,7 +105,7 @@ class _TimedEnv(Wrapped):
 
 
 class _TimedActor(JointActor):
-    """An actor whose thoughts are timed."""
+    """An actor whose forward passes are timed."""
 
     clock: _Clock
 
@@ -160,10 +160,10 @@ def bench_a3c(
     """Env steps per second with one, two and four workers, plain and robust, and the shares of env, forward and update.
 
     Args:
-        recipe: whose environment, rollouts and radius are taken.
-        workers: how many processes, in turn.
-        seconds: for each of these trainings, once its workers are at work.
-        rounds: updates of each kind for the shares.
+        recipe: supplies environment, rollouts and radius.
+        workers: numbers of processes to measure.
+        seconds: per measurement, once the workers are warm.
+        rounds: updates per objective for the shares.
         json: print one JSON object instead of tables.
     """
     known = recipe_named(recipe)

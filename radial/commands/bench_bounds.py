@@ -75,7 +75,7 @@ def measure(device: torch.device, networks: tuple[Network, ...] = NETWORKS) -> I
         network = measured.build().to(device).eval()
         x = torch.rand((max(measured.batches.values()), *measured.obs), device=device)
         base: Row | None = None
-        # What training may use takes turns, so that a slow moment of the machine hits all of it.
+        # Methods that training may use take turns, so that a slow moment of the machine hits all of them.
         for row in _rows(measured, network, x, ["plain", "ibp", "crown-ibp"], measured.repeats, base):
             base = base or row
             yield row

@@ -55,7 +55,7 @@ class Speed:
 def measure(
     config: DQNConfig, repeats: int, steps: int, device: torch.device, threads: int | None
 ) -> tuple[list[Row], list[Speed], float]:
-    """Updates of each objective in turn, trainings plain and RADIAL, and the bytes a remembered step takes.
+    """Updates of each objective in turn, training speed plain and RADIAL, and the bytes per step of the replay.
 
     steps  env steps to fill the replay with before, and to train for
     """
@@ -121,12 +121,12 @@ def bench_dqn(
     device: str = "cpu",
     json: bool = False,
 ) -> None:
-    """How long updates take, robust against plain, and how fast a training is from end to end.
+    """Time per update, robust against plain, and training speed end to end.
 
     Args:
-        recipe: whose environment, batch and rhythm are taken.
-        repeats: updates of each kind; the median counts.
-        steps: env steps to remember first, and to train for.
+        recipe: supplies environment, batch and update frequency.
+        repeats: updates per objective; the median is reported.
+        steps: env steps to fill the replay with, and then to train for.
         threads: of torch and of the simulator.
         device: cpu, or cuda where there is one.
         json: print one JSON object instead of a table.

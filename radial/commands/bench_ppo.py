@@ -130,13 +130,13 @@ def bench_ppo(
     device: str = "cpu",
     json: bool = False,
 ) -> None:
-    """How fast recipes train against the same environments stepped with random actions.
+    """Training speed of recipes against the same environments stepped with random actions.
 
-    Takes about two minutes, the first time more: the training steps are compiled, and the result is kept on disk.
+    Takes about two minutes, the first time more: training steps are compiled and cached on disk.
 
     Args:
         recipes: which to measure; all must share their environment.
-        rounds: updates of each; the median counts.
+        rounds: updates of each; the median is reported.
         threads: of the simulator; default: one per core.
         device: cpu, or cuda where there is one.
         json: print one JSON object instead of a table.

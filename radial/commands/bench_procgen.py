@@ -42,7 +42,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Memory:
-    """What an update takes at its peak, in megabytes; None where that cannot be measured."""
+    """Peak memory of an update, in megabytes; None where that cannot be measured."""
 
     name: str
     rollout_mb: float  # its frames, once
@@ -51,12 +51,12 @@ class Memory:
 
 
 def objectives(radius: float) -> dict[str, Objective]:
-    """What is compared."""
+    """The objectives that are compared."""
     return {"plain": Plain(), "RADIAL": RadialWorstCase(Constant(radius))}
 
 
 def speeds(config: PPOConfig, radius: float, rounds: int, threads: int | None, device: torch.device) -> list[Row]:
-    """The environments alone, the network alone, and both trainings, in turns on one pool."""
+    """The environments alone, the network alone, and both objectives in training, in turns on one pool."""
     env = make_env(config.env, config.num_envs, 0, threads=threads)
     obs = env.reset()
     rng = torch.Generator().manual_seed(0)
@@ -100,7 +100,7 @@ def _look(trainee: Trainee, obs: Tensor, times: int) -> float:
 
 
 def memory(config: PPOConfig, radius: float, device: torch.device) -> list[Memory]:
-    """What an update with a whole rollout of the config takes, plain and robust."""
+    """Peak memory of an update with a whole rollout of the config, plain and robust."""
     found = []
     for name, objective in objectives(radius).items():
         job = _Update(replace(config, objective=objective, compile=False), device)
@@ -148,8 +148,8 @@ def bench_procgen(
     Takes several minutes on two cores.
 
     Args:
-        recipe: whose environment, minibatches, rollout and radius are taken.
-        rounds: updates of each kind; the median counts.
+        recipe: supplies environment, minibatches, rollout and radius.
+        rounds: updates per objective; the median is reported.
         steps: env steps of an update whose speed is measured; its memory is measured with the recipe's whole rollout.
         threads: of torch and of the simulator.
         device: cpu, or cuda where there is one.

@@ -39,11 +39,11 @@ def certify(
         radius: perturbation radius ε in network units, such as 0.075 or 3/255.
         metric: gwc (greedy worst-case reward), acr (action certification rate) or awc (absolute worst-case reward).
         bound: ibp, crown-ibp, crown, or best: the tightest of the three; always rounded outward.
-        episodes: how many; default: 20, for awc 1.
-        seed: of everything random.
+        episodes: number of episodes; default: 20, for awc 1.
+        seed: random seed.
         horizon: count only the first steps of an episode; awc needs it where an environment has no time limit.
         budget: awc: states to bound per episode.
-        p: of the norm: 1, 2 or inf.
+        p: norm of the perturbation: 1, 2 or inf.
         json: print one JSON object instead of a table.
     """
     from radial.core.text import nearest

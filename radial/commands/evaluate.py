@@ -33,11 +33,11 @@ def evaluate(
         env: an environment's id, such as Hopper-v4 or fruitbot-test; default: the one the agent was trained in.
         attack: none, random, critic, mad, rs, rs+mad, compounding, transfer, pgd, pgd-procgen, pgd-strong or fgsm.
         radius: perturbation radius ε in network units, such as 0.075 or 3/255; needed with an attack.
-        episodes: how many.
-        seed: of everything random.
+        episodes: number of episodes.
+        seed: random seed.
         stochastic: sample the agent's actions instead of taking the best one.
-        num_envs: environments that play side by side, at most one per episode; default: 50, in ProcGen 64.
-        first_finished: count the episodes that end first, as RADIAL in ProcGen; default: each environment its share.
+        num_envs: parallel environments, at most one per episode; default: 50, in ProcGen 64.
+        first_finished: count the episodes that end first, as RADIAL does on ProcGen; default: equal shares per env.
         trace: a folder for a page that shows the first episode step by step; needs an attack.
         json: print one JSON object instead of a table.
     """

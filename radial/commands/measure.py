@@ -70,7 +70,7 @@ def peak_bytes(job: Job, device: torch.device) -> int | None:
 
 
 def process_peak() -> int:
-    """What the whole process held at its peak since `peak_bytes` was called."""
+    """Peak memory of the whole process since `peak_bytes` was called."""
     return _status("VmHWM")
 
 

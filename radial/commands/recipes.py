@@ -1,4 +1,4 @@
-"""`radial recipes`: the trainings that have a name."""
+"""`radial recipes`: every named training recipe."""
 
 from rich.table import Table
 

@@ -28,7 +28,7 @@ def report(
         radius: perturbation radii ε in network units for new audits; default: by observation type.
         episodes: per attack and radius of new audits.
         budget: minutes for each new audit.
-        seed: of everything random in new audits.
+        seed: random seed of new audits.
         out: folder of the page.
         json: print one JSON object instead of a line.
     """

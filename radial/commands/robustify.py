@@ -48,11 +48,11 @@ def robustify(
         kappa: weight of the standard loss, 0 … 1; default: that of the kind of agent.
         objective: radial-overlap, radial-worst-case, radial-likelihood, or on frames sa; default: by agent.
         tolerance: share of the clean return that may be lost before the ε ramp pauses.
-        seed: of everything random.
+        seed: random seed.
         episodes: of each evaluation, before and after.
         out: the run's folder; default: runs/robust-NAME-seedN.
         resume: resume the run in that folder.
-        threads: of torch and of the simulator; default: one of torch and one of the simulator per core.
+        threads: of torch and of the simulator; default: one torch thread, one simulator thread per core.
         device: cpu, or cuda where there is one.
         json: print one JSON object instead of a table.
     """
@@ -99,7 +99,11 @@ def _show(found: "Robustified", agent: str) -> None:
     sides = (found.before, found.after)
     table.add_row("clean return", *(_spread(side.nominal) for side in sides))
     table.add_row(f"return under {found.attack}", *(_spread(side.attacked) for side in sides))
-    name = "certified actions" if facts["before"]["certified"]["metric"] == "acr" else "largest shift of a mean action"
+    name = (
+        "certified actions"
+        if facts["before"]["certified"]["metric"] == "acr"
+        else "bound on the shift of the mean action"
+    )
     table.add_row(f"{name} (IBP)", *(_certified(side) for side in sides))
     table.add_row("", "", f"{facts['objective']}, κ {facts['kappa']:.3g}, {facts['steps']:,} steps")
     print_table(table)

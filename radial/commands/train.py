@@ -36,19 +36,19 @@ def train(
     equals an uninterrupted one bit for bit; after a signal, and with several A3C workers, it does not.
 
     Args:
-        recipe: such as cartpole-radial-ppo.
-        seed: of everything random; default 0.
-        seeds: several, such as 0-4; each is a process with one thread, in DIR/seedN where --out DIR is given.
-        jobs: how many of these at a time.
-        steps: env steps. The recipe's ramps are in steps of its own full length: they shrink or stretch in proportion.
-        num_envs: environments that step together.
-        threads: of torch and of the simulator. Default: one of torch, which is fastest for small networks, and one of
-            the simulator per core.
+        recipe: name of a recipe, such as cartpole-radial-ppo.
+        seed: random seed; default 0.
+        seeds: several random seeds, such as 0-4; each is a process with one thread, in DIR/seedN with --out DIR.
+        jobs: how many of these processes at a time.
+        steps: env steps; the recipe's ramps shrink or stretch in proportion.
+        num_envs: parallel environments.
+        threads: of torch and of the simulator. Default: one torch thread, which is fastest for small networks, and
+            one simulator thread per core.
         device: cpu, or cuda where there is one.
         out: the run's folder; default: runs/RECIPE-seedN.
         resume: resume the run in that folder.
         init: an agent to fine-tune: a run's folder, a zoo name, or a third-party checkpoint.
-        set: KEY=VALUE …, any setting by its dotted path, such as policy_rate=1e-3 or objective.kappa.value=0.8.
+        set: KEY=VALUE …, any setting by its dotted path, such as policy_rate=1e-3 or value_clip=none.
     """
     settings = [setting for group in set for setting in group]
     if seed is not None and seeds is not None:
@@ -93,7 +93,7 @@ def _train_one(
     known = RECIPES()[recipe]
     full = known.config.total_steps
     if steps is not None and steps != full:
-        say(f"{steps:,} steps instead of {full:,}: the ramps begin and end at the same share of them")
+        say(f"{steps:,} steps instead of {full:,}: the ramps shrink or stretch in proportion")
     if init is None and known.init is not None:
         say(f"training from scratch; the paper fine-tunes a standard agent: --init runs/{known.init}-seed{seed}")
     torch.set_num_threads(threads or 1)

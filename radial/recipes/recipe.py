@@ -184,7 +184,7 @@ def with_settings(config: Config, settings: Collection[str]) -> Config:
             if not isinstance(place.get(parent), dict):
                 raise BadInput(f"--set {path}: {'.'.join(parents[: at + 1])} has no settings{nearest(parent, place)}")
             place = place[parent]
-        # What a table does not hold yet (an option of an env, say) is for `decode` to judge.
+        # A key that the table does not hold yet (an option of an env, say) is for `decode` to judge.
         place[last] = _value(text.strip())
     return decode(type(config), table, "config")
 

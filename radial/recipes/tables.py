@@ -16,7 +16,7 @@ from radial.core.text import nearest, spell_radius
 from radial.recipes.recipe import Cell, parse_radius, recipe
 
 FILE = "tables.toml"
-# What files and cards call the attacks and certificates: never to be changed. One that is missing goes by its own name.
+# Names of attacks and certificates in files and on cards: never to be changed. One not listed goes by its own name.
 KEYS = {
     "none": "nominal", "mad": "MAD", "pgd": "PGD", "pgd-procgen": "PGD", "pgd-strong": "PGD strong", "fgsm": "FGSM",
     "gwc": "GWC", "acr": "ACR",
