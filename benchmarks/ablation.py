@@ -1,6 +1,6 @@
-"""What carries the robustness of RADIAL-PPO on Hopper? Trains variants of one recipe at a quarter of its length.
+"""Where does the robustness of RADIAL-PPO on Hopper come from? Trains variants of a recipe for a quarter of its steps.
 
-Each variant changes one thing; the ramps shrink with the length. A finished run is kept, an unfinished one goes on, so
+Each variant changes one thing; the ramps shrink with the steps. A finished run is kept, an unfinished one resumed, so
 the script may be stopped at any time. Writes results/ablation-ppo.json and .md.
 
     python benchmarks/ablation.py --only recipe released --jobs 2
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import radial as rr
 
-RECIPE, UNDISTURBED = "hopper-radial-ppo", "hopper-radial-ppo-undisturbed"
+RECIPE, LOSS_ALONE = "hopper-radial-ppo", "hopper-radial-ppo-undisturbed"
 STEPS = 1_024_000
 RADII = (0.0, 0.075, 0.15)
 
@@ -29,19 +29,19 @@ def objective(kind: str, kappa: float = 0.5, detach_std: bool = False) -> list[s
 CEILING = "max_std=0.3"
 VARIANTS: dict[str, tuple[str, str, list[str]]] = {
     "recipe": ("**the recipe**: κ 0.98, half of the steps under MAD", RECIPE, []),
-    "undisturbed": ("**the loss alone**: κ 0.98, no attack in the rollouts", UNDISTURBED, []),
+    "undisturbed": ("**the loss alone**: κ 0.98, no attack in the rollouts", LOSS_ALONE, []),
     "adversarial": ("the attack alone: plain PPO, half of the steps under MAD", RECIPE, ["objective.kappa=1.0"]),
-    "ppo": ("plain PPO", UNDISTURBED, ["objective.kappa=1.0"]),
-    "kappa-0.95": ("the loss alone, κ 0.95", UNDISTURBED, ["objective.kappa=0.95"]),
-    "kappa-0.9": ("the loss alone, κ 0.9", UNDISTURBED, ["objective.kappa=0.9"]),
-    "ceiling": ("the loss alone, σ ≤ 0.3", UNDISTURBED, [CEILING]),
-    "detached-std": ("the loss alone, σ detached in the bounded term", UNDISTURBED, ["objective.detach_std=true"]),
-    "crown-ibp": ("the loss alone, CROWN-IBP for IBP", UNDISTURBED, ["objective.bound=crown-ibp"]),
-    "paper": ("the paper's form, κ 0.5", UNDISTURBED, objective("RadialWorstCase")),
-    "paper-detached": ("the same, σ detached", UNDISTURBED, objective("RadialWorstCase", detach_std=True)),
-    "paper-ceiling": ("the same, σ ≤ 0.3", UNDISTURBED, [*objective("RadialWorstCase"), CEILING]),
-    "released": ("six-way minimum, raw advantages, κ 0.5", UNDISTURBED, objective("RadialReleased")),
-    "released-1x2048": ("the same, 1 env × 2,048 steps", UNDISTURBED, [*objective("RadialReleased"), "num_envs=1"]),
+    "ppo": ("plain PPO", LOSS_ALONE, ["objective.kappa=1.0"]),
+    "kappa-0.95": ("the loss alone, κ 0.95", LOSS_ALONE, ["objective.kappa=0.95"]),
+    "kappa-0.9": ("the loss alone, κ 0.9", LOSS_ALONE, ["objective.kappa=0.9"]),
+    "ceiling": ("the loss alone, σ ≤ 0.3", LOSS_ALONE, [CEILING]),
+    "detached-std": ("the loss alone, σ detached in the bounded term", LOSS_ALONE, ["objective.detach_std=true"]),
+    "crown-ibp": ("the loss alone, CROWN-IBP for IBP", LOSS_ALONE, ["objective.bound=crown-ibp"]),
+    "paper": ("the paper's form, κ 0.5", LOSS_ALONE, objective("RadialWorstCase")),
+    "paper-detached": ("the same, σ detached", LOSS_ALONE, objective("RadialWorstCase", detach_std=True)),
+    "paper-ceiling": ("the same, σ ≤ 0.3", LOSS_ALONE, [*objective("RadialWorstCase"), CEILING]),
+    "released": ("six-way minimum, raw advantages, κ 0.5", LOSS_ALONE, objective("RadialReleased")),
+    "released-1x2048": ("the same, 1 env × 2,048 steps", LOSS_ALONE, [*objective("RadialReleased"), "num_envs=1"]),
 }
 
 
@@ -57,7 +57,7 @@ def train(name: str, seed: int, runs: Path) -> subprocess.Popen[bytes]:
 
 
 def measure(run: Path) -> dict[str, object]:
-    """Nominal and under MAD, 50 episodes each."""
+    """Clean return and return under MAD, 50 episodes each."""
     agent = rr.load(run)
     lines = (run / "metrics.jsonl").read_text().splitlines()
     last = json.loads(lines[-1])
@@ -76,11 +76,11 @@ def measure(run: Path) -> dict[str, object]:
 def table(results: dict[str, dict[str, dict[str, object]]]) -> str:
     """Markdown, one line per run."""
     lines = [
-        "# What carries the robustness of RADIAL-PPO",
+        "# Ablation of RADIAL-PPO on Hopper",
         "",
         f"Hopper-v4, {STEPS:,} steps (a quarter of the recipe, ramps in proportion); 50 episodes, mean ± SEM.",
         "",
-        "| variant | seed | nominal | MAD 0.075 | MAD 0.15 | mean σ | bound width |",
+        "| variant | seed | clean | MAD 0.075 | MAD 0.15 | mean σ | bound width |",
         "|---|---|---|---|---|---|---|",
     ]
     for name, seeds in results.items():

@@ -1,7 +1,7 @@
-"""How trainings went: return and ε against env steps, of one or more runs, as JSON and as a picture.
+"""Training curves: return and ε against env steps, of one or more runs, as JSON and as a picture.
 
-Returns are what the runs logged: the mean of the last hundred episodes, exploration included, scores not clipped. A run
-that started from another one is drawn behind it, in the order given.
+Returns are as logged: the mean of the last hundred episodes, exploration included, rewards not clipped. A run that
+fine-tunes another one is drawn after it, in the order given.
 
     python benchmarks/curves.py runs/pong-small-dqn-seed0 --out results/pong-small-curve
 """
@@ -53,10 +53,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--out", type=Path, required=True)
-    told = parser.parse_args()
-    curves = {run.name: curve(run) for run in told.runs}
-    told.out.with_suffix(".json").write_text(json.dumps(curves, indent=1, allow_nan=False) + "\n")
-    plot(curves, told.out.with_suffix(".png"))
+    options = parser.parse_args()
+    curves = {run.name: curve(run) for run in options.runs}
+    options.out.with_suffix(".json").write_text(json.dumps(curves, indent=1, allow_nan=False) + "\n")
+    plot(curves, options.out.with_suffix(".png"))
 
 
 if __name__ == "__main__":

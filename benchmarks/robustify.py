@@ -1,8 +1,8 @@
-"""Agents of others, made robust: what `radial robustify` does for a ProcGen, a MuJoCo and two CartPole agents.
+"""`radial robustify` on imported agents: a ProcGen, a MuJoCo and two CartPole agents, before and after.
 
-Trains each case in runs/robustify-CASE and writes results/robustify.json, .md and .png: scores and curves, no weights.
-A finished case is kept and an unfinished one goes on. The released agents are read from ../shared/models, or from where
-the variable RADIAL_MODELS points; what is made of them stays in runs/.
+Trains each case in runs/robustify-CASE and writes results/robustify.json, .md and .png: returns and curves, no weights.
+A finished case is kept and an unfinished one is resumed. The released agents are read from ../shared/models, or from
+the folder in the variable RADIAL_MODELS; fine-tuned agents stay in runs/.
 
     python benchmarks/robustify.py --only cartpole-dqn cartpole-ppo --threads 2
 """
@@ -29,9 +29,9 @@ CURVE = (RETURN, RADIUS, "robust/pace", "robust/certified", "robust/reach", "rob
 
 @dataclass(frozen=True)
 class Case:
-    """What to make robust, against what, and what to play besides."""
+    """An agent, the perturbation radius to fine-tune it for, and the budget."""
 
-    start: str  # a recipe, a file of the papers, or the run of a case, to go on from
+    start: str  # a recipe, a checkpoint of the papers, or the run of an earlier case
     env: rr.EnvSpec
     radius: float
     steps: int
@@ -49,12 +49,12 @@ CASES = {
 
 
 def begun(folder: Path) -> bool:
-    """Whether there is a run to go on with."""
+    """Whether there is a run to resume."""
     return (folder / "config.json").is_file()
 
 
 def history(folder: Path) -> list[dict[str, float]]:
-    """What a run has logged so far."""
+    """The metrics a run has logged so far."""
     path = folder / "metrics.jsonl"
     return [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
 
@@ -70,7 +70,7 @@ def start_of(case: Case, runs: Path) -> Any:
 
 
 def run(name: str, runs: Path, threads: int) -> dict[str, Any]:
-    """One case: its scores before and after, and its curve."""
+    """One case: its returns before and after, and its curve."""
     case = CASES[name]
     start, folder = start_of(case, runs), runs / f"robustify-{name}"
     began, earlier = time.perf_counter(), history(folder)
@@ -97,15 +97,15 @@ def row(name: str, facts: dict[str, Any]) -> str:
     cells = [name, facts["objective"], f"{facts['kappa']:.3g}", f"{facts['steps']:,}", f"{facts['radius']:.4g}"]
     cells.append(f"{facts['reached']:.4g}")
     for side in ("before", "after"):
-        scores = facts[side]
-        played = [scores["nominal"], scores["attacked"]]
+        standing = facts[side]
+        played = [standing["nominal"], standing["attacked"]]
         cells += ["; ".join(f"{one['mean']:.1f} ± {one['sem']:.1f}" for one in played)]
-        cells += [f"{scores['certified']['mean']:.3f}"]
+        cells += [f"{standing['certified']['mean']:.3f}"]
     return f"| {' | '.join([*cells, str(facts['seconds'])])} |"
 
 
 def plot(known: dict[str, dict[str, Any]], path: Path) -> None:
-    """A panel for each case: the return while it was trained, ε as a thin line, and both judgements at the sides."""
+    """A panel for each case: the training return, ε as a thin line, and the returns before and after at the sides."""
     drawing: Any = Figure(figsize=(9.6, 3.2 * -(-len(known) // 2)), layout="constrained")
     panels = drawing.subplots(-(-len(known) // 2), 2, squeeze=False).flatten()
     for panel, (name, facts) in zip(panels, known.items(), strict=False):
@@ -114,9 +114,9 @@ def plot(known: dict[str, dict[str, Any]], path: Path) -> None:
         panel.plot(steps, [line[RETURN] for line in lines], color="#000000", label="in training")
         for side, step in (("before", 0), ("after", facts["steps"])):
             for what, colour, mark in (("nominal", "#0072B2", "o"), ("attacked", "#D55E00", "v")):
-                score = facts[side][what]
-                label = {"nominal": "undisturbed", "attacked": "attacked"}[what] if side == "before" else None
-                panel.errorbar(step, score["mean"], score["sem"], color=colour, marker=mark, capsize=3, label=label)
+                found = facts[side][what]
+                label = {"nominal": "clean", "attacked": "adversarial"}[what] if side == "before" else None
+                panel.errorbar(step, found["mean"], found["sem"], color=colour, marker=mark, capsize=3, label=label)
         right = panel.twinx()
         right.plot(steps, [line.get(RADIUS, 0.0) for line in lines], color="#666666", linewidth=0.8)
         right.set_ylabel("ε (thin line)")
@@ -140,26 +140,27 @@ def main() -> None:
     parser.add_argument("--runs", type=Path, default=Path("runs"))
     parser.add_argument("--results", type=Path, default=ROOT / "results")
     parser.add_argument("--threads", type=int, default=1)
-    told = parser.parse_args()
-    torch.set_num_threads(told.threads)
-    path = told.results / "robustify.json"
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    path = options.results / "robustify.json"
     known: dict[str, Any] = json.loads(path.read_text()) if path.is_file() else {}
-    for name in told.only:
-        known[name] = run(name, told.runs, told.threads)
-        told.results.mkdir(exist_ok=True)
+    for name in options.only:
+        known[name] = run(name, options.runs, options.threads)
+        options.results.mkdir(exist_ok=True)
         path.write_text(json.dumps(known, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-        headings = ["case", "objective", "κ", "steps", "ε", "reached", "before", "proven", "after", "proven", "seconds"]
+        headings = ["case", "objective", "κ", "steps", "ε", "reached"]
+        headings += ["before", "certified", "after", "certified", "seconds"]
         page = [
             "# Agents made robust",
             "",
-            "`python benchmarks/robustify.py`. Before and after: undisturbed, and under the attack at ε. Proven, by "
-            "IBP at ε: the certified share of actions; for Hopper, how far a mean action can move.",
+            "`python benchmarks/robustify.py`. Before and after: clean return; return under the attack at ε. Certified "
+            "by IBP at ε: the share of certified actions; for Hopper, a bound on the shift of the mean action.",
             "",
             f"| {' | '.join(headings)} |",
             f"|{'---|' * len(headings)}",
             *(row(case, facts) for case, facts in known.items()),
         ]
-        (told.results / "robustify.md").write_text("\n".join(page) + "\n")
+        (options.results / "robustify.md").write_text("\n".join(page) + "\n")
         plot(known, path.with_suffix(".png"))
 
 

@@ -1,4 +1,4 @@
-"""A tour of the bounds: train a tiny controller, enclose it, certify it, attack it, and draw what was found.
+"""A tour of the bounds: train a tiny controller, enclose it, certify it, attack it, and draw the result.
 
 The controller balances a pole (the observation of CartPole: cart position and speed, pole angle and angular speed). It
 imitates a hand-written rule, so that training takes seconds and needs no simulator.
@@ -43,7 +43,7 @@ def train(rng: torch.Generator, interactive: bool) -> nn.Sequential:
 
 
 def margin_rows(network: nn.Module, x: Tensor) -> Tensor:
-    """Score of the action taken minus score of the other, (B, 1, 2)."""
+    """Output of the action taken minus that of the other, (B, 1, 2)."""
     taken = network(x).argmax(1)
     sign = (1 - 2 * taken).float()
     return torch.stack([sign, -sign], dim=1).unsqueeze(1)
@@ -79,7 +79,7 @@ def tour(network: nn.Module, states: Tensor, rng: torch.Generator, interactive: 
 
 
 def draw(found: list[dict[str, object]], path: Path) -> None:
-    """Left: one margin and its enclosures. Right: what is proven, what is broken, and the gap between."""
+    """Left: one margin and its enclosures. Right: certified share, falsified share, and the gap between."""
     import matplotlib
 
     matplotlib.use("Agg")

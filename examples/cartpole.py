@@ -1,7 +1,7 @@
 """The whole library in a few minutes: train a plain and a RADIAL agent, attack both, certify both, look at the page.
 
-Both agents learn to balance CartPole. Then an adversary moves what they see, by at most ε in each of the four numbers
-(metres, radians, and their rates), and only one of them keeps balancing.
+Both agents learn to balance CartPole. Then an adversary perturbs their observations, by at most ε in each of the four
+features (metres, radians, and their rates), and only one of them keeps balancing.
 """
 
 import argparse
@@ -39,11 +39,11 @@ def audited(job: tuple[str, argparse.Namespace]) -> dict[str, Any]:
 
 
 def show(found: list[dict[str, Any]], say: Console) -> None:
-    """Each agent's return under the strongest attack, what is proven of it, and the share of proven actions."""
+    """Each agent's return under the strongest attack, its certified lower bound, and its share of certified actions."""
     table = Table(
         "ε",
         *(str(facts["agent"]) for facts in found),
-        title="return under the worst attack | proven | certified actions",
+        title="adversarial return | lower bound | certified actions",
     )
     table.add_row("0", *(spread(facts["nominal"]) for facts in found))
     for levels in zip(*(facts["levels"] for facts in found), strict=True):

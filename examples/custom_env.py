@@ -1,4 +1,4 @@
-"""Train RADIAL-PPO on an environment of your own: any Gymnasium env with a vector to see, once it is registered."""
+"""Train RADIAL-PPO on an environment of your own: any Gymnasium env with vector observations, once it is registered."""
 
 import argparse
 from dataclasses import replace
@@ -12,7 +12,7 @@ from radial.recipes.recipe import with_settings, with_steps
 
 
 class Corridor(gymnasium.Env[Any, Any]):
-    """Stay in the middle of a corridor although the wind blows: see place and speed, push left or right."""
+    """Stay in the middle of a corridor although the wind blows: observe place and speed, push left or right."""
 
     observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (2,), np.float32)
     action_space = gymnasium.spaces.Discrete(2)

@@ -1,4 +1,4 @@
-"""A bound in your own PyTorch loop: three lines make any classifier of observations robust, and one proves it.
+"""A bound in your own PyTorch loop: three lines make any classifier of observations robust, and one certifies it.
 
 The task is a toy: tell on which side of a circle a point lies. Without the bound the network learns it as well, but
 points near the circle can be pushed across.
@@ -54,7 +54,7 @@ def main(arguments: list[str] | None = None) -> dict[str, float]:
         right = (network(x).argmax(1) == y).tolist()
         sure = [v is rr.Verdict.CERTIFIED and ok for v, ok in zip(verdicts, right, strict=True)]
         shares[name] = sum(sure) / len(sure)
-        print(f"{name}: {sum(right) / len(right):.2f} right, {shares[name]:.2f} right and proven")
+        print(f"{name}: {sum(right) / len(right):.2f} right, {shares[name]:.2f} right and certified")
     return shares
 
 

@@ -1,4 +1,4 @@
-"""Make a Stable-Baselines3 agent robust, and see what that changed: audit it, robustify it, compare both on one page.
+"""Make a Stable-Baselines3 agent robust: fine-tune it with the RADIAL loss, audit it before and after on one page.
 
 python examples/robustify_sb3.py --agent my_agent.zip --env LunarLander-v3 --radius 0.05 --steps 300000
 """
@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> list[rr.AuditResult]:
     parser.add_argument("--env")
     parser.add_argument("--radius", type=float, default=0.02)
     parser.add_argument("--train-steps", type=int, default=20_000, help="of the agent, if there is no --agent")
-    parser.add_argument("--steps", type=int, default=100_000, help="of making it robust")
+    parser.add_argument("--steps", type=int, default=100_000, help="of the fine-tuning")
     parser.add_argument("--episodes", type=int, default=10)
     parser.add_argument("--budget", type=float, default=2.0, help="minutes for each audit")
     parser.add_argument("--attacks", nargs="*", help="only these in the audits; default: all that apply")

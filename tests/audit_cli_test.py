@@ -112,7 +112,7 @@ def test_one_attack_step_by_step(capsys: pytest.CaptureFixture[str], elsewhere: 
         (("evaluate", "agent", "--trace", "x"), "--trace shows an attack"),
         (
             ("evaluate", "agent", "--attack", "pgd", "--radius", "0.1", "--trace", "x", "--first-finished"),
-            "--trace shows an attack beside the same episode undisturbed: give --attack, and not --first-finished",
+            "give --attack, and not --first-finished",
         ),
         (("audit", "agent", "--out", "odd.onnx"), "--out must be a folder that can be written to, got odd.onnx"),
         (("audit", "agent", "--out", "odd.onnx/new"), "--out must be a folder that can be written to"),

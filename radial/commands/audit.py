@@ -1,6 +1,6 @@
-"""`radial audit`: is the policy I have robust? Attacks and certificates on one agent, a table, a page, an exit code.
+"""`radial audit`: is my policy robust? Attacks and certificates on one agent, a table, a page, an exit code.
 
-How it is found out is in `audits`, how the page looks in `reports`.
+The audit itself is in `workflows.audit`, the page in `reports`.
 """
 
 import sys
@@ -27,23 +27,23 @@ def audit(
     require: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
     json: bool = False,
 ) -> None:
-    """Audit an agent: attack it, certify it, and write a page to look at.
+    """Report clean return, return under each applicable attack, and a certified lower bound; write a page.
 
     Args:
         agent: a Stable-Baselines3 .zip, a .cleanrl_model, a .model of the papers, a run's folder, or a name in the zoo.
-        env: an environment's id; default: what the agent's card or the name of its file says.
-        radius: ε in network units, one or several, such as 0.05 or 3/255, repeatable; default: a ladder that suits.
-        episodes: per attack and radius; all of them start alike.
-        budget: minutes; what there was no time for is listed.
-        seed: of everything random.
+        env: an environment's id; default: that of the agent's card or its file name.
+        radius: perturbation radii ε in network units, such as 0.05 or 3/255, repeatable; default: by observation type.
+        episodes: per attack and radius, from the same initial states.
+        budget: minutes; whatever was cut is listed.
+        seed: random seed.
         bound: ibp, crown-ibp, crown or best; default: crown, and crown-ibp for convolutional networks.
         attacks: only these, repeatable; none: no attack; default: all that apply.
         out: folder for audit.html and audit.json; default: out/audit-NAME.
-        require: such as "return@0.05>=400" or "acr@0.01>=0.9", repeatable; exit code 1 and a line for each broken one.
+        require: such as "return@0.05>=400" or "acr@0.01>=0.9", repeatable; exit code 1 and a line for each violation.
         json: print one JSON object instead of a table.
     """
     from radial.agents.zoo import resolve
-    from radial.bench.measure import keep_freed_memory
+    from radial.commands.measure import keep_freed_memory
     from radial.recipes.recipe import parse_radius
     from radial.reports.page import check_folder, write_page
     from radial.workflows.audit.audit import audit as run
@@ -73,7 +73,7 @@ def audit(
 
 
 def _called(path: Path) -> str:
-    """What to call an agent: its file, or the folder where that says more, as ppo-CartPole-v1/CartPole-v1.zip does."""
+    """A name for an agent: its file, or the folder where that says more, as ppo-CartPole-v1/CartPole-v1.zip does."""
     stem, parent = path.absolute().stem, path.absolute().parent.name
     return parent if stem and parent.endswith(f"-{stem}") else stem
 

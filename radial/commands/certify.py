@@ -1,6 +1,6 @@
-"""`radial certify`: what can be proven about an agent's episodes when somebody perturbs what it sees.
+"""`radial certify`: certified numbers of an agent's episodes under perturbed observations.
 
-How it is proven is in `evaluation`, with what in `bounds`.
+The certificates are in `evaluation`, the bounds they rest on in `bounds`.
 """
 
 import math
@@ -31,19 +31,19 @@ def certify(
     p: str = "inf",
     json: bool = False,
 ) -> None:
-    """Certify an agent that chooses among actions: its greedy or absolute worst case, or its share of certain actions.
+    """Certify an agent with discrete actions: its greedy or absolute worst case, or its action certification rate.
 
     Args:
-        agent: a run's folder, a name in the zoo, or a file of the papers, Stable-Baselines3 or CleanRL (with --env).
+        agent: a run's folder, a name in the zoo, or a third-party checkpoint: papers, Stable-Baselines3, CleanRL.
         env: an environment's id, such as CartPole-v1 or fruitbot-test; default: the one the agent was trained in.
-        radius: ε in network units, such as 0.075 or 3/255.
+        radius: perturbation radius ε in network units, such as 0.075 or 3/255.
         metric: gwc (greedy worst-case reward), acr (action certification rate) or awc (absolute worst-case reward).
         bound: ibp, crown-ibp, crown, or best: the tightest of the three; always rounded outward.
-        episodes: how many; default: 20, for awc 1.
-        seed: of everything random.
-        horizon: count only so many first steps of an episode; awc needs it where an environment has no time limit.
+        episodes: number of episodes; default: 20, for awc 1.
+        seed: random seed.
+        horizon: count only the first steps of an episode; awc needs it where an environment has no time limit.
         budget: awc: states to bound per episode.
-        p: of the norm: 1, 2 or inf.
+        p: norm of the perturbation: 1, 2 or inf.
         json: print one JSON object instead of a table.
     """
     from radial.core.text import nearest
@@ -57,12 +57,12 @@ def certify(
         raise BadInput(f"metric must be one of {', '.join(METRICS)}, got {metric!r}{nearest(metric, METRICS)}")
     if radius is None:
         raise BadInput("a certificate needs a --radius, such as 0.075 or 3/255")
-    loaded: Any = load(agent, env)
+    loaded = load(agent, env)
     one_thread_for(loaded.observation_shape)
     where = loaded.card.env
     if where is None:
         near = example_for(loaded.observation_shape)
-        raise BadInput(f"{agent} does not say where it acts: give --env, such as --env {near}")
+        raise BadInput(f"{agent}: no environment recorded; pass --env, such as --env {near}")
     count = episodes if episodes is not None else 1 if metric == "awc" else 20
     with progress(*((count * budget, "states") if metric == "awc" else (count, "episodes"))) as show, warnings_said():
         found = _measure(metric, budget)(
@@ -115,8 +115,8 @@ def _gwc(facts: dict[str, Any]) -> list[tuple[str, str]]:
 def _acr(facts: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("action certification rate, mean ± SEM", f"{facts['mean']:.3f} ± {facts['sem']:.3f}"),
-        ("steps certified, attacked, unknown", f"{facts['certified']}, {facts['attacked']}, {facts['unknown']}"),
-        ("undisturbed return, mean ± SEM", f"{facts['return_mean']:.1f} ± {facts['return_sem']:.1f}"),
+        ("steps certified, falsified, unknown", f"{facts['certified']}, {facts['attacked']}, {facts['unknown']}"),
+        ("clean return, mean ± SEM", f"{facts['return_mean']:.1f} ± {facts['return_sem']:.1f}"),
     ]
 
 

@@ -18,7 +18,7 @@ from radial.evaluation.prover import SoundnessError
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty folder with an agent for CartPole, one for Pendulum, and one that does not say where it acts."""
+    """An empty folder with an agent for CartPole, one for Pendulum, and one without a recorded environment."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("RADIAL_ZOO", str(tmp_path / "zoo"))
     cartpole, pendulum = CategoricalAgent((4,), 2, (8,)), GaussianAgent((3,), 1, (8,))
@@ -96,7 +96,7 @@ def test_a_table(metric: str, capsys: pytest.CaptureFixture[str]) -> None:
             "budget must be a whole number ≥ 1",
         ),
         (("pendulum-agent", "--radius", "0.1", "--metric", "acr"), "need an agent with discrete actions"),
-        (("nowhere", "--radius", "0.1", "--metric", "acr"), "nowhere does not say where it acts: give --env"),
+        (("nowhere", "--radius", "0.1", "--metric", "acr"), "no environment recorded; pass --env"),
         (("cartpole-agnt", "--radius", "0.1", "--metric", "acr"), "did you mean 'cartpole-agent'?"),
     ],
 )

@@ -1,10 +1,9 @@
-"""`radial evaluate`: an agent plays its environment while an attack stands in between.
+"""`radial evaluate`: the return of an agent, clean or under an attack.
 
-How it is played is in `evaluation`, how it is attacked in `attacks`.
+The loop that plays is in `evaluation`, the attacks in `attacks`.
 """
 
 from pathlib import Path
-from typing import Any
 
 import tyro
 from rich.table import Table
@@ -27,23 +26,24 @@ def evaluate(
     trace: Path | None = None,
     json: bool = False,
 ) -> None:
-    """Play episodes with an agent, attacked or not, and print what it scored.
+    """Play episodes with an agent, clean or under an attack, and print its return.
 
     Args:
-        agent: a run's folder, a name in the zoo, or a file of the papers, Stable-Baselines3 or CleanRL (with --env).
+        agent: a run's folder, a name in the zoo, or a third-party checkpoint: papers, Stable-Baselines3, CleanRL.
         env: an environment's id, such as Hopper-v4 or fruitbot-test; default: the one the agent was trained in.
         attack: none, random, critic, mad, rs, rs+mad, compounding, transfer, pgd, pgd-procgen, pgd-strong or fgsm.
-        radius: ε in network units, such as 0.075 or 3/255; needed with an attack.
-        episodes: how many.
-        seed: of everything random.
+        radius: perturbation radius ε in network units, such as 0.075 or 3/255; needed with an attack.
+        episodes: number of episodes.
+        seed: random seed.
         stochastic: sample the agent's actions instead of taking the best one.
-        num_envs: environments that play side by side, at most one per episode; default: 50, in ProcGen 64.
-        first_finished: count the episodes that end first, as RADIAL in ProcGen; default: each environment its share.
+        num_envs: parallel environments, at most one per episode; default: 50, in ProcGen 64.
+        first_finished: count the episodes that end first, as RADIAL does on ProcGen; default: equal shares per env.
         trace: a folder for a page that shows the first episode step by step; needs an attack.
         json: print one JSON object instead of a table.
     """
     from radial.attacks import ATTACKS
     from radial.attacks.gradient import MAD
+    from radial.core.agent import Attack
     from radial.core.text import nearest
     from radial.envs.make import example_for
     from radial.evaluation.play import Fittable, spec_of, streams
@@ -60,7 +60,7 @@ def evaluate(
     if trace is not None and (attack == "none" or stochastic or first_finished):
         named = [name for name, on in (("--stochastic", stochastic), ("--first-finished", first_finished)) if on]
         wrong = f", and not {' or '.join(named)}" if named else ""
-        raise BadInput(f"--trace shows an attack beside the same episode undisturbed: give --attack{wrong}")
+        raise BadInput(f"--trace shows an attack beside the same clean episode: give --attack{wrong}")
     if trace is not None:
         check_folder(trace, "--trace")
     epsilon = parse_radius(radius or "0")
@@ -69,8 +69,8 @@ def evaluate(
     where = loaded.card.env
     if where is None:
         near = example_for(loaded.observation_shape)
-        raise BadInput(f"{agent} does not say where it acts: give --env, such as --env {near}")
-    chosen: Any = MAD(stochastic=True) if attack == "mad" and stochastic else ATTACKS[attack]()
+        raise BadInput(f"{agent}: no environment recorded; pass --env, such as --env {near}")
+    chosen: Attack | Fittable = MAD(stochastic=True) if attack == "mad" and stochastic else ATTACKS[attack]()
     with progress(episodes, "episodes") as show, warnings_said():
         if trace is not None and isinstance(chosen, Fittable):
             chosen = chosen.fit(loaded, spec_of(where), streams(seed)[1])
@@ -78,9 +78,9 @@ def evaluate(
             loaded, where, chosen, epsilon, episodes, seed,
             num_envs=num_envs, stochastic=stochastic, first_finished=first_finished, name=agent, progress=show,
         )  # fmt: skip
-        if trace is not None:
-            nominal = play(loaded, where, None, 0.0, episodes, seed, num_envs=num_envs, name=agent)
-            shown = traced(loaded, spec_of(where), nominal, result, attack, chosen)
+        if trace is not None and not isinstance(chosen, Fittable):
+            clean = play(loaded, where, None, 0.0, episodes, seed, num_envs=num_envs, name=agent)
+            shown = traced(loaded, spec_of(where), clean, result, attack, chosen)
             say(f"page: {write_page([shown.to_json(trace=True)], trace)}")
     facts = result.to_json() | {"attack": attack, "attack_settings": result.attack}
     if json:

@@ -1,6 +1,6 @@
-"""Parsing apart from running: what tyro refuses becomes one line, like every other bad input.
+"""Parsing apart from running: arguments that tyro refuses become one line, like every other bad input.
 
-Which commands there are is in `cli`; what they refuse themselves is in their own files.
+The table of commands is in `cli`; their own checks are in their own files.
 """
 
 import functools
@@ -32,7 +32,7 @@ def later(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
 
 
 def parse(app: SubcommandApp, arguments: Sequence[str] | None, description: str) -> Callable[[], None]:
-    """The command that the arguments ask for, ready to run; BadInput says what tyro says of arguments it refuses."""
+    """The command that the arguments ask for, ready to run; BadInput carries the message of arguments tyro refuses."""
     said = io.StringIO()
     try:
         with redirect_stderr(said):
@@ -56,7 +56,7 @@ def flat(groups: Sequence[Sequence[str]]) -> list[str]:
 
 
 def one_line(box: str) -> str:
-    """What a box of tyro's says, without its frame, its title and the pointer to --help's whole text."""
+    """The text in one of tyro's boxes, without its frame, its title and the pointer to the full --help."""
     rows = [row.strip(FRAME + " ") for row in box.splitlines()]
     body = [row for row in rows[1:-1] if row and not row.startswith((RULE, "For full helptext", "radial "))]
     text = " ".join(body)

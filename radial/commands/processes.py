@@ -1,6 +1,6 @@
 """Several `radial` commands at once, each a process of its own: at most so many at a time, stopped together.
 
-What they do is not known here.
+The commands themselves are not known here.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""`radial recipes`: what can be trained by name."""
+"""`radial recipes`: every named training recipe."""
 
 from rich.table import Table
 
@@ -6,10 +6,10 @@ from radial.commands.terminal import print_json, print_table
 
 
 def recipes(json: bool = False) -> None:
-    """List the recipes: what each trains, what the paper reports for it, and what is done differently.
+    """List the recipes: environment, objective, steps, ε, and the paper's numbers.
 
     Args:
-        json: print a JSON object, with every setting.
+        json: print a JSON object, with every setting and every known deviation from the paper.
     """
     from radial.core.text import spell_radius
     from radial.recipes.recipe import RECIPES
@@ -27,8 +27,8 @@ def recipes(json: bool = False) -> None:
             for name, recipe in RECIPES().items()
         })  # fmt: skip
         return
-    table = Table(title="`radial train NAME`; --json shows every setting and what differs from the papers")
-    for heading in ("recipe", "env", "objective", "steps", "ε", "paper: nominal, then attacked"):
+    table = Table(title="`radial train NAME`; --json shows every setting and the deviations from the papers")
+    for heading in ("recipe", "env", "objective", "steps", "ε", "paper: clean, then adversarial"):
         table.add_column(heading)
     for name, recipe in RECIPES().items():
         said = ["–" if cell.mean is None else f"{cell.mean:g}" for cell in recipe.paper]

@@ -1,4 +1,4 @@
-"""`radial report`: one page for several agents and runs, from audits that are there or are made now."""
+"""`radial report`: one page for several agents and runs, from saved audits or new ones."""
 
 from pathlib import Path
 from typing import Any
@@ -21,14 +21,14 @@ def report(
     out: Path = Path("out/report"),
     json: bool = False,
 ) -> None:
-    """One page for one or several agents: audits are read where they are given, and made where an agent is.
+    """One page for one or several agents: saved audits are read, agents are audited.
 
     Args:
-        runs: folders with an audit.json, runs, agents of the zoo, or files of agents.
-        radius: ε in network units for audits that must be made; default: a ladder that suits the observations.
-        episodes: per attack and radius of audits that must be made.
-        budget: minutes for each of them.
-        seed: of everything random in them.
+        runs: folders with an audit.json, runs, agents of the zoo, or third-party checkpoints.
+        radius: perturbation radii ε in network units for new audits; default: by observation type.
+        episodes: per attack and radius of new audits.
+        budget: minutes for each new audit.
+        seed: random seed of new audits.
         out: folder of the page.
         json: print one JSON object instead of a line.
     """
@@ -47,7 +47,7 @@ def report(
         if ready.is_file():
             found.append(_read(ready))
             continue
-        say(f"{name}: an audit is made")
+        say(f"{name}: auditing")
         with warnings_said():
             result = audit(
                 str(resolve(name)), None, radii, episodes=episodes, budget=budget, seed=seed, name=name, progress=say

@@ -1,11 +1,11 @@
 """`radial reproduce`: a paper's table or figure beside our own numbers, from the zoo or trained from scratch.
 
-How a table is filled is in `recipes.reproduce`, a figure in `recipes.figures`; how both are shown in `reports`.
+How a table is filled is in `workflows.reproduce`, a figure in `workflows.paper_figures`; how both are shown in
+`reports`.
 """
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +13,7 @@ import tyro
 from rich.table import Table
 
 from radial.commands.processes import one_thread_for, run_all
-from radial.commands.terminal import print_json, print_table, progress, say
+from radial.commands.terminal import print_json, print_table, say, watch
 from radial.commands.train import check_number, parse_seeds
 from radial.core.data import BadInput
 
@@ -34,21 +34,21 @@ def reproduce(
     out: Path = Path("results"),
     json: bool = False,
 ) -> None:
-    """Fill a table of a paper with our agents, and show each cell beside the paper's; or draw one of its figures.
+    """Evaluate our agents for a table of a paper and print each cell beside the paper's; or draw one of its figures.
 
     Writes OUT/TABLE.json (every return), OUT/TABLE.md and OUT/TABLE.png. Each cell is saved when it is finished and
-    not played again, so a command that was stopped goes on where it stopped.
+    not played again, so an interrupted command resumes where it stopped.
 
     Args:
         table: a table (mujoco, mujoco-compounding, atari, atari-margin, atari-bounds, procgen, procgen-stochastic,
             procgen-levels, cartpole-dqn, cartpole-a3c) or a figure (gwc-awc-acr, q-bias).
         only: tasks or recipes, such as hopper or walker2d-ppo; the other rows show what is known of them.
-        train: train the agents first, in runs/RECIPE-seedN, instead of taking the zoo's. A finished run is not
-            trained again and an unfinished one goes on. The median seed is the agent.
+        train: train the agents first, in runs/RECIPE-seedN, instead of taking the zoo's. Finished runs are kept,
+            unfinished ones resumed. The median seed is the agent.
         seeds: to train with, such as 0-4; default 0-2.
-        jobs: how many trainings at a time.
+        jobs: how many runs to train at a time.
         episodes: per cell, of a figure starts or episodes of each agent; default: as many as the paper's.
-        fresh: play again what is known.
+        fresh: evaluate again what is known.
         out: where the results are kept.
         json: print one JSON object instead of a table.
     """
@@ -83,38 +83,31 @@ def reproduce(
         _print(shown)
 
 
-def _draw(name: str, out: Path, episodes: int | None, fresh: bool, json: bool) -> None:
+def _draw(name: str, out: Path, episodes: int | None, fresh: bool, as_json: bool) -> None:
     """A figure instead of a table."""
-    from radial.reports.plots import page, plot
+    from radial.reports import figures, markdown
     from radial.runs.files import write_atomic
     from radial.workflows.paper_figures import FIGURES
 
     drawn = FIGURES[name](out, episodes=episodes, fresh=fresh, watch=watch)
-    text, path = page(drawn), out / f"{name}.md"
+    facts = drawn.document()
+    text, path = markdown.figure_page(facts), out / f"{name}.md"
     write_atomic(path, text)
-    _picture(lambda target: plot(drawn, target), path)
-    if json:
+    _picture(lambda target: figures.paper_figure(facts, target), path)
+    if as_json:
         print_json(drawn.to_json())
     else:
         sys.stdout.write(text)
 
 
-@contextmanager
-def watch(what: str, episodes: int) -> Iterator[Callable[[int], None]]:
-    """Say what is played, and how far it is."""
-    say(what)
-    with progress(episodes, "episodes") as show:
-        yield show
-
-
 def _train(recipes: Sequence[str], seeds: Sequence[int], jobs: int) -> dict[str, list[Path]]:
     """Finished runs by recipe, whatever had to be trained for it: first what others start from, seed by seed."""
     from radial.recipes.recipe import recipe
-    from radial.workflows.train import check
+    from radial.workflows.train import check_trainable
 
     starts = dict.fromkeys(init for init in (recipe(name).init for name in recipes) if init is not None)
     for name in (*starts, *recipes):
-        check(recipe(name).config, seeds[0])
+        check_trainable(recipe(name).config, seeds[0])
     for wave in (list(starts), [name for name in recipes if name not in starts]):
         commands = {f"{name}-seed{seed}": _command(name, seed) for name in wave for seed in seeds}
         missing = {name: command for name, command in commands.items() if command}
@@ -128,7 +121,7 @@ def _folder(name: str, seed: int) -> Path:
 
 
 def _command(name: str, seed: int) -> list[str]:
-    """What trains a seed of a recipe, or goes on with it; nothing if it is finished."""
+    """The arguments that train a seed of a recipe, or resume it; none if it is finished."""
     from radial.recipes.recipe import recipe
     from radial.runs.run import CONFIG
     from radial.workflows.seeds import finished
@@ -142,13 +135,12 @@ def _command(name: str, seed: int) -> list[str]:
 
 
 def _write(result: "Result", out: Path) -> None:
-    from radial.reports.figures import figure
-    from radial.reports.markdown import markdown
+    from radial.reports import figures, markdown
     from radial.runs.files import write_atomic
 
-    page = out / f"{result.table.name}.md"
-    write_atomic(page, markdown(result))
-    _picture(lambda path: figure(result, path), page)
+    page, facts = out / f"{result.table.name}.md", result.report()
+    write_atomic(page, markdown.markdown(facts))
+    _picture(lambda path: figures.table_figure(facts, path), page)
 
 
 def _picture(draw: Callable[[Path], None], page: Path) -> None:
@@ -164,9 +156,9 @@ def _print(result: "Result") -> None:
     from radial.reports.markdown import grid, markdown
 
     if not sys.stdout.isatty():
-        sys.stdout.write(markdown(result))
+        sys.stdout.write(markdown(result.report()))
         return
-    headings, rows = grid(result)
+    headings, rows = grid(result.report())
     table = Table(title=": ".join(part for part in (result.table.title, result.table.source) if part))
     labels = {column.label for column in result.table.columns}
     for at, heading in enumerate(headings):

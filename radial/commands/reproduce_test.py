@@ -11,7 +11,7 @@ import pytest
 from radial import cli
 from radial.commands import reproduce as command
 from radial.recipes.recipe import recipe
-from radial.recipes.reproduce_test import agent_of, played  # noqa: F401
+from radial.workflows.reproduce_test import agent_of, played  # noqa: F401
 
 
 def run(*arguments: str) -> int:
@@ -25,7 +25,7 @@ def run(*arguments: str) -> int:
 @pytest.fixture
 def no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
     """Drawing takes a while, and has tests of its own."""
-    monkeypatch.setattr("radial.reports.figures.figure", lambda result, path: path.write_bytes(b"drawn"))
+    monkeypatch.setattr("radial.reports.figures.table_figure", lambda result, path: path.write_bytes(b"drawn"))
 
 
 def test_files_markdown_and_json(no_figure: None, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,7 +64,7 @@ def test_train_skips_what_is_finished_and_resumes_what_is_not(
             agent_of(arguments[1], int(arguments[3]), Path(arguments[5]) / "agent")
 
     monkeypatch.setattr(command, "run_all", run_all)
-    monkeypatch.setattr("radial.workflows.train.check", lambda *_: None)
+    monkeypatch.setattr("radial.workflows.train.check_trainable", lambda *_: None)
     agent_of("hopper-ppo", 0, "runs/hopper-ppo-seed0/agent")
     Path("runs/hopper-ppo-seed1").mkdir()
     Path("runs/hopper-ppo-seed1/config.json").write_text("{}")
@@ -92,7 +92,7 @@ def test_robust_agents_are_trained_from_standard_ones_of_the_same_seed(
             agent_of(arguments[1], int(arguments[3]), Path(arguments[5]) / "agent")
 
     monkeypatch.setattr(command, "run_all", run_all)
-    monkeypatch.setattr("radial.workflows.train.check", lambda *_: None)
+    monkeypatch.setattr("radial.workflows.train.check_trainable", lambda *_: None)
     given = ["--only", "bankheist-radial-dqn", "--train", "--seeds", "0-1", "--episodes", "2", "--json"]
     assert run("reproduce", "atari-margin", *given) == 0
     assert [list(wave) for wave in waves] == [
@@ -115,7 +115,7 @@ def test_a_figure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
         return Drawn("gwc-awc-acr", "A title", "a source", (), told, (point,), ())
 
     monkeypatch.setitem(FIGURES, "gwc-awc-acr", fake)
-    monkeypatch.setattr("radial.reports.plots.plot", lambda drawn, path: path.write_bytes(b"drawn"))
+    monkeypatch.setattr("radial.reports.figures.paper_figure", lambda drawn, path: path.write_bytes(b"drawn"))
     assert run("reproduce", "gwc-awc-acr", "--episodes", "2", "--out", "here") == 0
     assert "0.500 … 1.000" in capsys.readouterr().out
     assert {path.name for path in Path("here").iterdir()} == {"gwc-awc-acr.md", "gwc-awc-acr.png"}

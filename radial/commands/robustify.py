@@ -1,6 +1,6 @@
-"""`radial robustify`: take an agent, trained here or elsewhere, and make it robust; a table says what that changed.
+"""`radial robustify`: fine-tune an agent, trained here or elsewhere, and print its returns before and after.
 
-How it is done is in `recipes.robustify`.
+How it is done is in `workflows.robustify`.
 """
 
 from pathlib import Path
@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 import tyro
 from rich.table import Table
 
-from radial.commands.terminal import print_json, print_table, say, warnings_said
+from radial.commands.terminal import print_json, print_table, say, warnings_said, watch
 from radial.core.data import BadInput
 
 if TYPE_CHECKING:
+    from radial.evaluation.play import Evaluation
     from radial.workflows.robustify import Robustified, Standing
 
 STEPS = 300_000
@@ -34,32 +35,31 @@ def robustify(
     device: str = "cpu",
     json: bool = False,
 ) -> None:
-    """Make an agent robust: go on training it with RADIAL's loss while ε grows, and compare before and after.
+    """Fine-tune an agent with the RADIAL loss, pausing the ε ramp if the clean return drops; compare before and after.
 
-    The folder is a run like those of `radial train`: metrics.jsonl is the curve, agent/ the agent; comparison.json is
-    what is printed. The ramp of ε slows down, stands still or goes back while the undisturbed return suffers.
+    The folder is a run like those of `radial train`: metrics.jsonl is the curve, agent/ the agent; comparison.json
+    holds what is printed. The ε ramp slows down, pauses or goes back while the clean return is too low.
 
     Args:
-        agent: a run's folder, the name of an agent in the zoo, or a file of the papers, Stable-Baselines3 or CleanRL.
-        radius: ε that it shall withstand, in network units, such as 0.075 or 1/255.
-        env: an environment's id, such as Hopper-v4 or fruitbot; default: what the agent or the file's name says.
+        agent: a run's folder, a name in the zoo, or a third-party checkpoint: papers, Stable-Baselines3, CleanRL.
+        radius: perturbation radius ε to train for, in network units, such as 0.075 or 1/255.
+        env: an environment's id, such as Hopper-v4 or fruitbot; default: that of the agent's card or its file name.
         steps: env steps to train.
-        kappa: weight of the nominal loss, 0 … 1; default: what suits the kind of agent.
-        objective: radial-overlap, radial-worst-case, radial-likelihood, or on frames sa; default: what suits the agent.
-        tolerance: share of the undisturbed return that may be lost before the ramp of ε is held.
-        seed: of everything random.
-        episodes: of each score, before and after.
+        kappa: weight of the standard loss, 0 … 1; default: that of the kind of agent.
+        objective: radial-overlap, radial-worst-case, radial-likelihood, or on frames sa; default: by agent.
+        tolerance: share of the clean return that may be lost before the ε ramp pauses.
+        seed: random seed.
+        episodes: of each evaluation, before and after.
         out: the run's folder; default: runs/robust-NAME-seedN.
-        resume: go on with the run in that folder.
-        threads: of torch and of the simulator; default: one of torch and one of the simulator per core.
+        resume: resume the run in that folder.
+        threads: of torch and of the simulator; default: one torch thread, one simulator thread per core.
         device: cpu, or cuda where there is one.
         json: print one JSON object instead of a table.
     """
     import torch
 
     from radial.agents.convert import own
-    from radial.bench.measure import keep_freed_memory
-    from radial.commands.reproduce import watch
+    from radial.commands.measure import keep_freed_memory
     from radial.commands.train import check_number
     from radial.envs.make import example_for
     from radial.recipes.recipe import parse_radius
@@ -73,7 +73,7 @@ def robustify(
         loaded = own(load(agent, env), "agent")
     if loaded.card.env is None:
         near = example_for(loaded.observation_shape)
-        raise BadInput(f"{agent} does not say where it acts: give --env, such as --env {near}")
+        raise BadInput(f"{agent}: no environment recorded; pass --env, such as --env {near}")
     folder = Path("runs") / f"robust-{Path(agent).stem}-seed{seed}" if out is None else out
     torch.set_num_threads(threads or 1)
     keep_freed_memory()
@@ -87,7 +87,7 @@ def robustify(
         return
     _show(found, agent)
     if found.reached < found.radius:
-        say(f"ε ended at {found.reached:.3g} of {found.radius:.3g}, held back by the return: more --steps may help")
+        say(f"ε ended at {found.reached:.3g} of {found.radius:.3g}: the ramp paused for the return; try more --steps")
     say(f"the agent is in {folder}: radial evaluate {folder}")
 
 
@@ -97,17 +97,21 @@ def _show(found: "Robustified", agent: str) -> None:
     facts = found.to_json()
     table = Table("", "before", "after", title=f"{agent} in {found.config.env.id}, ε = {spell_radius(found.radius)}")
     sides = (found.before, found.after)
-    table.add_row("undisturbed return", *(_score(side.nominal) for side in sides))
-    table.add_row(f"under {found.attack}", *(_score(side.attacked) for side in sides))
-    name = "certified actions" if facts["before"]["certified"]["metric"] == "acr" else "a mean action moves at most"
-    table.add_row(f"{name} (IBP)", *(_proven(side) for side in sides))
+    table.add_row("clean return", *(_spread(side.nominal) for side in sides))
+    table.add_row(f"return under {found.attack}", *(_spread(side.attacked) for side in sides))
+    name = (
+        "certified actions"
+        if facts["before"]["certified"]["metric"] == "acr"
+        else "bound on the shift of the mean action"
+    )
+    table.add_row(f"{name} (IBP)", *(_certified(side) for side in sides))
     table.add_row("", "", f"{facts['objective']}, κ {facts['kappa']:.3g}, {facts['steps']:,} steps")
     print_table(table)
 
 
-def _score(result: object) -> str:
-    return f"{result.mean:.1f} ± {result.sem:.1f}"  # type: ignore[attr-defined]
+def _spread(result: "Evaluation") -> str:
+    return f"{result.mean:.1f} ± {result.sem:.1f}"
 
 
-def _proven(side: "Standing") -> str:
+def _certified(side: "Standing") -> str:
     return f"{side.certified.mean:.3f}"

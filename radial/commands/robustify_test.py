@@ -32,7 +32,7 @@ def test_a_table_then_the_same_as_json(tmp_path: Path, capsys: pytest.CaptureFix
     given += ("--out", str(tmp_path / "robust"), "--objective", "radial-overlap", "--kappa", "0.7")
     assert run(*given) == 0
     printed = capsys.readouterr()
-    for words in ("before", "after", "undisturbed return", "under pgd", "certified actions", "RadialOverlap, κ 0.7"):
+    for words in ("before", "after", "clean return", "under pgd", "certified actions", "RadialOverlap, κ 0.7"):
         assert words in printed.out
     assert f"the agent is in {tmp_path / 'robust'}" in printed.err
     assert load_agent(tmp_path / "robust").card.steps == 1280
@@ -50,7 +50,7 @@ def test_a_table_then_the_same_as_json(tmp_path: Path, capsys: pytest.CaptureFix
         ([], "robustify needs a --radius, such as 0.075 or 1/255"),
         (["--radius", "0", "--env", "CartPole-v1"], "radius must be finite and > 0"),
         (["--radius", "x", "--env", "CartPole-v1"], "radius must be a finite number ≥ 0"),
-        (["--radius", "0.1"], "does not say where it acts: give --env"),
+        (["--radius", "0.1"], "no environment recorded; pass --env"),
         (["--radius", "0.1", "--env", "CartPol-v1"], "did you mean 'CartPole-v1'"),
         (["--radius", "0.1", "--env", "Pendulum-v1"], "agent must fit the env"),
         (["--radius", "0.1", "--env", "CartPole-v1", "--steps", "9"], "steps must be ≥ 20,480 for this agent, got 9"),

@@ -1,6 +1,6 @@
-"""What all commands share in how they speak: results on stdout, one JSON object or a table; everything else on stderr.
+"""How every command prints: results on stdout, as one JSON object or a table; everything else on stderr.
 
-What is said is each command's own business.
+The content is each command's own business.
 """
 
 import json
@@ -66,3 +66,11 @@ def progress(total: int, noun: str, every: float = 10.0) -> Iterator[Callable[[i
             due = time.monotonic() + every
 
     yield show
+
+
+@contextmanager
+def watch(what: str, episodes: int) -> Iterator[Callable[[int], None]]:
+    """Print what is being evaluated, and its progress."""
+    say(what)
+    with progress(episodes, "episodes") as show:
+        yield show

@@ -1,6 +1,6 @@
 """`radial train`: a recipe, with one seed or several, each in a folder of its own.
 
-How one is trained is in `recipes.training`; how several processes are looked after is in `processes`.
+How one is trained is in `workflows.train`; how several processes are looked after is in `processes`.
 """
 
 from pathlib import Path
@@ -32,23 +32,23 @@ def train(
     """Train an agent by the name of its recipe; `radial recipes` lists them.
 
     The folder then holds config.json, metrics.jsonl, TensorBoard events, checkpoints, and the agent itself in agent/.
-    SIGINT and SIGTERM save before they stop; --resume goes on from what was saved. After a crash the run is the one
-    without the crash, bit for bit; after a signal, and with several workers of A3C, it is one of the same kind.
+    SIGINT and SIGTERM save before they stop; --resume resumes from the last checkpoint. After a crash the resumed run
+    equals an uninterrupted one bit for bit; after a signal, and with several A3C workers, it does not.
 
     Args:
-        recipe: such as cartpole-radial-ppo.
-        seed: of everything random; default 0.
-        seeds: several, such as 0-4; each is a process with one thread, in DIR/seedN where --out DIR is given.
-        jobs: how many of these at a time.
-        steps: env steps. The recipe's ramps are in steps of its own full length: they shrink or stretch in proportion.
-        num_envs: environments that step together.
-        threads: of torch and of the simulator. Default: one of torch, which is fastest for small networks, and one of
-            the simulator per core.
+        recipe: name of a recipe, such as cartpole-radial-ppo.
+        seed: random seed; default 0.
+        seeds: several random seeds, such as 0-4; each is a process with one thread, in DIR/seedN with --out DIR.
+        jobs: how many of these processes at a time.
+        steps: env steps; the recipe's ramps shrink or stretch in proportion.
+        num_envs: parallel environments.
+        threads: of torch and of the simulator. Default: one torch thread, which is fastest for small networks, and
+            one simulator thread per core.
         device: cpu, or cuda where there is one.
         out: the run's folder; default: runs/RECIPE-seedN.
-        resume: go on with the run in that folder.
-        init: an agent to start from: a run's folder, a zoo name, or a file of the papers.
-        set: KEY=VALUE …, any setting by its dotted path, such as policy_rate=1e-3 or objective.kappa.value=0.8.
+        resume: resume the run in that folder.
+        init: an agent to fine-tune: a run's folder, a zoo name, or a third-party checkpoint.
+        set: KEY=VALUE …, any setting by its dotted path, such as policy_rate=1e-3 or value_clip=none.
     """
     settings = [setting for group in set for setting in group]
     if seed is not None and seeds is not None:
@@ -82,7 +82,7 @@ def _train_one(
     import torch
 
     from radial.agents.zoo import resolve
-    from radial.bench.measure import keep_freed_memory
+    from radial.commands.measure import keep_freed_memory
     from radial.commands.terminal import say, warnings_said
     from radial.recipes.recipe import RECIPES
     from radial.workflows import train as training
@@ -93,9 +93,9 @@ def _train_one(
     known = RECIPES()[recipe]
     full = known.config.total_steps
     if steps is not None and steps != full:
-        say(f"{steps:,} steps instead of {full:,}: the ramps begin and end at the same share of them")
+        say(f"{steps:,} steps instead of {full:,}: the ramps shrink or stretch in proportion")
     if init is None and known.init is not None:
-        say(f"this one starts anew; the paper starts it from a standard agent: --init runs/{known.init}-seed{seed}")
+        say(f"training from scratch; the paper fine-tunes a standard agent: --init runs/{known.init}-seed{seed}")
     torch.set_num_threads(threads or 1)
     keep_freed_memory()
     start = None if init is None else resolve(init)
@@ -122,7 +122,7 @@ def _prepared(
     from radial.agents.saved import load_agent
     from radial.agents.zoo import resolve
     from radial.recipes.recipe import recipe, with_settings, with_steps
-    from radial.workflows.train import check
+    from radial.workflows.train import check_trainable
 
     config = recipe(name).config
     if steps is not None:
@@ -130,7 +130,7 @@ def _prepared(
     if num_envs is not None:
         config = replace(config, num_envs=num_envs)
     config = with_settings(config, settings)
-    check(config, seed, device, None if init is None else own(load_agent(resolve(init)), "init"))
+    check_trainable(config, seed, device, None if init is None else own(load_agent(resolve(init)), "init"))
     return config
 
 

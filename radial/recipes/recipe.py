@@ -1,6 +1,6 @@
-"""Recipes: a row of a paper's table as a config, with the numbers it should give and what we do differently.
+"""Recipes: a row of a paper's table as a config, with the paper's numbers and every known deviation.
 
-The numbers are in the TOML files beside this one; what is done with a config is in `training`.
+The settings are in the TOML files beside this one; how a config is trained is in `workflows.train`.
 """
 
 import dataclasses
@@ -27,6 +27,7 @@ ALGORITHMS: dict[str, type[PPOConfig] | type[DQNConfig] | type[A3CConfig]] = {
     "dqn": DQNConfig,
     "a3c": A3CConfig,
 }
+NONE = "none"  # how a recipe, or --set, says that a setting has no value: TOML has no word of its own for it
 # The keys of a table that are no settings.
 OURS = ("base", "task", "method", "differs", "paper", "radius", "algorithm", "starts_from")
 
@@ -46,9 +47,9 @@ class Recipe:
     """A training by name.
 
     radius   ε at the end of the ramp; for a plain training, the ε that its task is trained and attacked with elsewhere
-    paper    what the paper reports; empty where it reports nothing
+    paper    the numbers the paper reports; empty where it reports none
     differs  every known deviation from the paper or its code, one sentence each
-    init     the recipe whose agent this training starts from (`--init`); None: from nothing
+    init     the recipe whose agent this training starts from (`--init`); None: trained from scratch
     """
 
     name: str
@@ -96,7 +97,7 @@ def _recipe(book: Mapping[str, Any], name: str) -> Recipe:
     row = book["recipe"][name]
     table = _merged(_merged(_based(book["task"], row["task"]), _based(book["method"], row["method"])), row)
     radius = parse_radius(table["radius"])
-    settings = {key: value for key, value in table.items() if key not in OURS}
+    settings = {key: _without_none(value) for key, value in table.items() if key not in OURS}
     schedule = settings["objective"].get("radius")
     if schedule is not None:
         schedule["value" if schedule["type"] == "Constant" else "end"] = radius
@@ -124,14 +125,22 @@ def _based(tables: Mapping[str, Any], name: str) -> dict[str, Any]:
 
 
 def _merged(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """Tables merge key by key, `differs` adds up, anything else is replaced."""
+    """Tables merge key by key, `differs` adds up, anything else is replaced; "none" replaces a table as a whole."""
     both = {key: dict(value) if isinstance(value, Mapping) else value for key, value in under.items()}
     for key, value in over.items():
         if isinstance(value, Mapping):
-            both[key] = _merged(both.get(key, {}), value)
+            below = both.get(key)
+            both[key] = _merged(below if isinstance(below, Mapping) else {}, value)
         else:
             both[key] = [*both.get(key, []), *value] if key == "differs" else value
     return both
+
+
+def _without_none(value: Any) -> Any:
+    """The word "none" as None, in a table and everything inside it."""
+    if isinstance(value, Mapping):
+        return {key: _without_none(item) for key, item in value.items()}
+    return None if value == NONE else value
 
 
 # -------------------------------------------------------------------------------------------------- changes to a config
@@ -162,7 +171,7 @@ def _stretched(value: Any, share: float) -> Any:
 def with_settings(config: Config, settings: Collection[str]) -> Config:
     """A config with some settings replaced, each written "dotted.path=value" with a value as in TOML.
 
-    Text need not be quoted: `objective.bound=crown-ibp`. A table replaces a table as a whole.
+    Text need not be quoted: `objective.bound=crown-ibp`. A table replaces a table as a whole; "none" unsets.
     """
     table = encode(config)
     for setting in settings:
@@ -175,14 +184,14 @@ def with_settings(config: Config, settings: Collection[str]) -> Config:
             if not isinstance(place.get(parent), dict):
                 raise BadInput(f"--set {path}: {'.'.join(parents[: at + 1])} has no settings{nearest(parent, place)}")
             place = place[parent]
-        # What a table does not hold yet (an option of an env, say) is for `decode` to judge.
+        # A key that the table does not hold yet (an option of an env, say) is for `decode` to judge.
         place[last] = _value(text.strip())
     return decode(type(config), table, "config")
 
 
 def _value(text: str) -> Any:
-    """A TOML value, or the text itself where it is none; "none" is the absence of a value."""
-    if text == "none":
+    """A TOML value, or the text itself where it is none of TOML's; "none" is the absence of a value."""
+    if text == NONE:
         return None
     try:
         return tomllib.loads(f"value = {text}")["value"]

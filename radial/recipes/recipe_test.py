@@ -17,11 +17,12 @@ from radial.core.text import spell_radius
 from radial.objectives import policy_gradient as a3c
 from radial.objectives import q_objectives as dqn
 from radial.objectives.surrogate import SA, Plain, RadialLikelihood, RadialOverlap, RadialReleased, RadialWorstCase
-from radial.recipes.recipe import RECIPES, parse_radius, recipe, with_settings, with_steps
+from radial.recipes.recipe import RECIPES, _recipe, parse_radius, recipe, with_settings, with_steps
 from radial.runs.config import decode, encode
 from radial.training.a3c import A3CConfig
 from radial.training.dqn import DQNConfig
 from radial.training.ppo import PPOConfig
+from radial.training.replay import Prioritised
 
 TASKS = ("hopper", "walker2d", "halfcheetah")
 METHODS = ("ppo", "radial-ppo", "radial-ppo-paper", "radial-ppo-released", "sa-ppo-convex", "sa-ppo-sgld")
@@ -364,6 +365,42 @@ def test_cells_of_the_papers_procgen() -> None:
 def test_a_config_survives_being_written_down(name: str) -> None:
     config = recipe(name).config
     assert decode(type(config), json.loads(json.dumps(encode(config)))) == config
+
+
+def book(**own: Any) -> dict[str, Any]:
+    """A file of recipes with a prioritised replay in its task, and one recipe with lines of its own."""
+    task = {
+        "algorithm": "dqn", "radius": "0.1", "env": {"suite": "classic", "id": "CartPole-v1"}, "max_grad_norm": 10.0,
+        "prioritised": {"type": "Prioritised", "alpha": 0.6},
+    }  # fmt: skip
+    row = {"task": "t", "method": "m", **own}
+    return {"task": {"t": task}, "method": {"m": {"objective": {"type": "Plain"}}}, "recipe": {"one": row}}
+
+
+def test_a_recipe_can_unset_what_its_base_sets() -> None:
+    config: Any = _recipe(book(), "one").config
+    assert (config.prioritised, config.max_grad_norm) == (Prioritised(alpha=0.6), 10.0)
+    config = _recipe(book(prioritised="none", max_grad_norm="none"), "one").config
+    assert (config.prioritised, config.max_grad_norm) == (None, None)
+
+
+def test_what_is_unset_can_be_set_again() -> None:
+    unset = book(prioritised={"type": "Prioritised", "alpha": 0.3})
+    unset["method"]["m"]["prioritised"] = "none"
+    again: Any = _recipe(unset, "one").config
+    assert again.prioritised == Prioritised(alpha=0.3)
+
+
+def test_what_needs_a_value_cannot_be_unset() -> None:
+    with pytest.raises(BadInput, match=r"one\.batch must be int, got None"):
+        _recipe(book(batch="none"), "one")
+
+
+def test_the_small_robust_agent_of_pong_replays_uniformly() -> None:
+    plain, robust = (recipe(f"pong-small-{method}").config for method in ("dqn", "radial-dqn"))
+    assert isinstance(plain, DQNConfig)
+    assert isinstance(robust, DQNConfig)
+    assert (plain.prioritised is None, robust.prioritised is None) == (False, True)
 
 
 def test_set_replaces_one_setting_by_its_path() -> None:

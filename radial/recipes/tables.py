@@ -1,6 +1,6 @@
 """The papers' tables as data: which recipe's agent stands in which row, and which attacks are its columns.
 
-The tables are in `tables.toml`, most of their numbers with the recipes; how one is filled is in `reproduce`.
+The tables are in `tables.toml`, most of their numbers with the recipes; how one is filled is in `workflows.reproduce`.
 """
 
 import tomllib
@@ -12,16 +12,61 @@ from types import MappingProxyType
 from typing import Any
 
 from radial.core.data import BadInput
-from radial.core.text import nearest
+from radial.core.text import nearest, spell_radius
 from radial.recipes.recipe import Cell, parse_radius, recipe
-from radial.workflows.protocol import Column
 
 FILE = "tables.toml"
+# Names of attacks and certificates in files and on cards: never to be changed. One not listed goes by its own name.
+KEYS = {
+    "none": "nominal", "mad": "MAD", "pgd": "PGD", "pgd-procgen": "PGD", "pgd-strong": "PGD strong", "fgsm": "FGSM",
+    "gwc": "GWC", "acr": "ACR",
+}  # fmt: skip
+LABELS = {**KEYS, "none": "clean"}  # what people read
+
+
+@dataclass(frozen=True)
+class Column:
+    """An attack, or a certificate such as "gwc" or "acr", at a perturbation radius in network units.
+
+    attack      a key of ATTACKS, or of the protocol's CERTIFICATES
+    stochastic  the agent samples its actions
+    """
+
+    attack: str
+    radius: float
+    stochastic: bool = False
+
+    @property
+    def key(self) -> str:
+        """Its name in files and on cards, such as "nominal", "MAD 0.075" or "PGD 1/255"."""
+        return self._named(KEYS)
+
+    @property
+    def label(self) -> str:
+        """Its name for people, such as "clean", "MAD 0.075" or "PGD 1/255"."""
+        return self._named(LABELS)
+
+    def _named(self, names: Mapping[str, str]) -> str:
+        name = names.get(self.attack, self.attack)
+        return name if self.attack == "none" else f"{name} {spell_radius(self.radius)}"
+
+    @property
+    def share(self) -> bool:
+        """Whether its numbers are shares of steps, in [0, 1], and not returns."""
+        return self.attack == "acr"
+
+
+CLEAN = Column("none", 0.0)
+
+
+def label_of(key: str) -> str:
+    """The label of the column that files call by this key."""
+    return CLEAN.label if key == CLEAN.key else key
 
 
 @dataclass(frozen=True)
 class Row:
-    """An agent in a table: what it is called there, who trains ours, and what the paper's scored in each column.
+    """An agent in a table: its name there, the recipe that trains ours, and the paper's result in each column.
 
     extra    not in the paper, which is quoted from the row of the same method; shown where we have the agent
     beside   the recipe of that row, where this one is a reduced form of it
@@ -40,7 +85,7 @@ class Row:
 
     @property
     def reported(self) -> bool:
-        """Whether the paper says anything."""
+        """Whether the paper has a number for it."""
         return any(cell.mean is not None for cell in self.paper)
 
 
@@ -52,8 +97,8 @@ class Table:
     episodes    per cell
     acts        how our agents act, in words
     units       of ε, in words
-    notes       what else there is to know of the protocol
-    every_seed  every trained seed is scored in every column, not only the agent that stands for them
+    notes       further remarks on the protocol
+    every_seed  every trained seed is evaluated in every column, not only the median one
     """
 
     name: str
@@ -69,7 +114,7 @@ class Table:
 
     @property
     def reported(self) -> bool:
-        """Whether a paper says anything."""
+        """Whether a paper has a number for any of its cells."""
         return any(row.reported for row in self.rows)
 
     def chosen(self, only: Collection[str]) -> tuple[Row, ...]:
@@ -120,7 +165,7 @@ def _radius(column: Mapping[str, str]) -> float:
 
 
 def _paper(row: Mapping[str, Any], columns: tuple[Column, ...]) -> tuple[Cell, ...]:
-    """What a paper reports in each column: here, or with the recipe; empty where it does not say."""
+    """The paper's number for each column: here, or with the recipe; empty where it does not say."""
     if "paper" in row:
         numbers = zip(columns, row["paper"], strict=True)
         return tuple(Cell(column.attack, column.radius, *given) for column, given in numbers)

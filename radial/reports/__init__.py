@@ -1,1 +1,1 @@
-"""Results as people read them: tables in Markdown, figures. What is computed, and how, is not here."""
+"""Results as people read them: Markdown tables, figures, the HTML page. Reads plain data, computes nothing."""

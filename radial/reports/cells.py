@@ -1,4 +1,4 @@
-"""The numbers of an audit in words and cells, for terminals and for the page. Reads plain data, computes nothing."""
+"""The numbers of an audit as table cells, for terminals and for the page. Reads plain data, computes nothing."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,12 +6,9 @@ from typing import Any
 from radial.core.text import round_down, spell_radius
 
 EMPTY = "–"
-KINDS = {
-    "certified": "proven",
-    "estimate": "estimate",
-    "heuristic": "heuristic",
-    "none": "",
-}
+Document = Mapping[str, Any]  # plain data of a result
+Grid = tuple[list[str], list[list[str]]]  # headings and rows
+_KINDS = ("certified", "estimate", "heuristic")  # of lower bounds
 
 
 def number(value: float | None, digits: int = 1) -> str:
@@ -19,18 +16,18 @@ def number(value: float | None, digits: int = 1) -> str:
     return EMPTY if value is None else f"{value:.{digits}f}"
 
 
-def spread(facts: Mapping[str, Any] | None, digits: int = 1) -> str:
+def spread(facts: Document | None, digits: int = 1) -> str:
     """Mean ± standard error."""
     return EMPTY if facts is None else f"{facts['mean']:.{digits}f} ± {facts['sem']:.{digits}f}"
 
 
-def rows_of(facts: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """The table of an audit: one row per radius, the worst attack and both sides of the bracket.
+def rows_of(facts: Document) -> Grid:
+    """The table of an audit: one row per radius, the strongest attack and the lower bound on the worst case.
 
-    The gap lies between means over the starts of the lower side, which may be fewer than the episodes.
+    The gap lies between means over the starts of the lower bound, which may be fewer than the episodes.
     """
     discrete = facts["discrete"]
-    headings = ["ε", "worst attack", "return under it", "IQM, 95 %", "lower side", "gap", "kind"]
+    headings = ["ε", "worst attack", "adversarial return", "IQM, 95 %", "lower bound", "gap", "kind"]
     headings += ["certified actions", "GWC"] if discrete else ["action box"]
     rows = [["0", "none", spread(facts["nominal"]), interval(facts["nominal"]), *[""] * (len(headings) - 4)]]
     for level in facts["levels"]:
@@ -47,17 +44,17 @@ def rows_of(facts: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     return headings, rows
 
 
-def kind_of(*sides: Mapping[str, Any]) -> str:
-    """What lower sides are, and of how many first states they are means: "proven, 2 or 3 starts"."""
+def kind_of(*sides: Document) -> str:
+    """The kinds of lower bounds, and over how many initial states they are means: "certified, 2 or 3 starts"."""
     said = []
-    for kind in dict.fromkeys(side["kind"] for side in sides if KINDS.get(side["kind"])):
+    for kind in dict.fromkeys(side["kind"] for side in sides if side["kind"] in _KINDS):
         starts = sorted({int(side["starts"]) for side in sides if side["kind"] == kind})
         counts = " or ".join(str(n) for n in starts)
-        said.append(f"{KINDS[kind]}, {counts} {'start' if starts == [1] else 'starts'}")
+        said.append(f"{kind}, {counts} {'start' if starts == [1] else 'starts'}")
     return "; ".join(said)
 
 
-def interval(facts: Mapping[str, Any] | None) -> str:
+def interval(facts: Document | None) -> str:
     """The interquartile mean and its interval."""
     if facts is None:
         return EMPTY
@@ -65,15 +62,15 @@ def interval(facts: Mapping[str, Any] | None) -> str:
     return f"{facts['iqm']:.1f} ({low:.1f} … {high:.1f})"
 
 
-def width(box: Mapping[str, Any] | None) -> str:
+def width(box: Document | None) -> str:
     """How wide the certified action box is."""
     if box is None:
         return EMPTY
     return f"{100 * box['width']:.0f} % of the range" if box["relative"] else f"{box['width']:.3g}"
 
 
-def every_attack(facts: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
-    """All attacks at all radii: mean ± standard error, and what it costs against the same starts undisturbed."""
+def every_attack(facts: Document) -> Grid:
+    """All attacks at all radii: mean ± standard error."""
     names = list(dict.fromkeys(one["attack"] for level in facts["levels"] for one in level["attacks"]))
     headings = ["attack", *(f"ε = {spell_radius(level['radius'])}" for level in facts["levels"])]
     rows = []

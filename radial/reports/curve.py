@@ -1,4 +1,4 @@
-"""Return against ε as inline SVG: what attacks reached, what is proven below, and the band between the two.
+"""Return against ε as inline SVG: the strongest attack, the lower bound, and the band between the two.
 
 Lines differ in dashes and marks as well as in colour. Reads plain data of audits.
 """
@@ -11,10 +11,10 @@ from typing import Any
 from radial.core.text import spell_radius
 from radial.reports.cells import kind_of
 
-WIDTH, HEIGHT = 640, 300
-LEFT, RIGHT, TOP, BOTTOM = 76, 28, 14, 54
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00")
-DASHES = ("", "8 4", "2 3", "10 3 2 3", "5 5", "1 4")
+_WIDTH, _HEIGHT = 640, 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 76, 28, 14, 54
+_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00")
+_DASHES = ("", "8 4", "2 3", "10 3 2 3", "5 5", "1 4")
 Point = tuple[float, float]
 
 
@@ -36,58 +36,58 @@ class Axes:
 
     def x(self, radius: float) -> float:
         """Of a radius."""
-        step = (WIDTH - LEFT - RIGHT) / max(len(self.radii) - 1, 1)
-        return LEFT + self.radii.index(radius) * step
+        step = (_WIDTH - _LEFT - _RIGHT) / max(len(self.radii) - 1, 1)
+        return _LEFT + self.radii.index(radius) * step
 
     def y(self, value: float) -> float:
         """Of a return."""
-        return TOP + (self.high - value) / (self.high - self.low) * (HEIGHT - TOP - BOTTOM)
+        return _TOP + (self.high - value) / (self.high - self.low) * (_HEIGHT - _TOP - _BOTTOM)
 
     def frame(self) -> str:
         """Grid, numbers, names of the axes."""
         parts = []
         for value in round_numbers(self.low, self.high):
             y = self.y(value)
-            parts.append(f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
-            parts.append(f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:,.6g}</text>')
+            parts.append(f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
+            parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:,.6g}</text>')
         for each in self.radii:
             named = escape(spell_radius(each))
-            parts.append(f'<text x="{self.x(each):.1f}" y="{HEIGHT - 32}" text-anchor="middle">{named}</text>')
-        middle = (LEFT + WIDTH - RIGHT) / 2
-        parts.append(f'<text x="{middle}" y="{HEIGHT - 6}" text-anchor="middle">ε (not to scale)</text>')
+            parts.append(f'<text x="{self.x(each):.1f}" y="{_HEIGHT - 32}" text-anchor="middle">{named}</text>')
+        middle = (_LEFT + _WIDTH - _RIGHT) / 2
+        parts.append(f'<text x="{middle}" y="{_HEIGHT - 6}" text-anchor="middle">ε (not to scale)</text>')
         return "".join(parts)
 
 
-def figure(facts: Mapping[str, Any]) -> str:
+def audit_figure(facts: Mapping[str, Any]) -> str:
     """One agent: every attack, and the band of the bracket, whose two sides are means over the same starts."""
-    nominal = facts["nominal"]["mean"]
-    upper = [(0.0, nominal)] + [
+    clean = facts["nominal"]["mean"]
+    upper = [(0.0, clean)] + [
         (level["radius"], level["worst_return"]) for level in facts["levels"] if level["worst_return"] is not None
     ]
     sides = [
         (level["radius"], level["bracket"]) for level in facts["levels"]
         if level["bracket"] and level["bracket"]["lower"] is not None
     ]  # fmt: skip
-    lower = [(0.0, nominal)] + [(each, side["lower"]) for each, side in sides]
-    above = [(0.0, nominal)] + [(each, side["upper"]) for each, side in sides if side["upper"] is not None]
+    lower = [(0.0, clean)] + [(each, side["lower"]) for each, side in sides]
+    above = [(0.0, clean)] + [(each, side["upper"]) for each, side in sides if side["upper"] is not None]
     others = [(level["radius"], one["mean"]) for level in facts["levels"] for one in level["attacks"]]
     axes = Axes([level["radius"] for level in facts["levels"]], [y for _, y in (*upper, *lower, *above, *others)])
     kinds = kind_of(*(side for _, side in sides))
     drawn = axes.frame() + _band(axes, above, lower) + "".join(_tick(axes, point) for point in others)
-    y = f"{axes.y(nominal):.1f}"
-    drawn += f'<line x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y}" y2="{y}" class="nominal"/>'
-    drawn += _line(axes, upper, COLOURS[1], "", "circle")
-    drawn += _line(axes, lower, COLOURS[0], "7 4", "square") if sides else ""
+    y = f"{axes.y(clean):.1f}"
+    drawn += f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y}" y2="{y}" class="clean"/>'
+    drawn += _line(axes, upper, _COLOURS[1], "", "circle")
+    drawn += _line(axes, lower, _COLOURS[0], "7 4", "square") if sides else ""
     words = [
-        ("●—", "strongest attack found", COLOURS[1]),
-        ("■- -", f"lower side: {kinds or 'nothing known'}", COLOURS[0]),
+        ("●—", "strongest attack found", _COLOURS[1]),
+        ("■- -", f"lower bound: {kinds or 'none'}", _COLOURS[0]),
         ("–", "each attack", "#555555"),
-        ("···", "undisturbed", "#555555"),
+        ("···", "clean return", "#555555"),
     ]
     return _wrapped(drawn, "Return against ε", words)
 
 
-def comparison(several: Sequence[Mapping[str, Any]]) -> str:
+def comparison_figure(several: Sequence[Mapping[str, Any]]) -> str:
     """Several agents: the strongest attack on each."""
     lines = [
         [(0.0, facts["nominal"]["mean"])]
@@ -97,7 +97,7 @@ def comparison(several: Sequence[Mapping[str, Any]]) -> str:
     axes = Axes([x for line in lines for x, _ in line], [y for line in lines for _, y in line])
     drawn, words = axes.frame(), []
     for i, (facts, line) in enumerate(zip(several, lines, strict=True)):
-        colour, dash, mark = COLOURS[i % 6], DASHES[i % 6], ("circle", "square")[i % 2]
+        colour, dash, mark = _COLOURS[i % 6], _DASHES[i % 6], ("circle", "square")[i % 2]
         drawn += _line(axes, line, colour, dash, mark)
         words.append(("●—" if mark == "circle" else "■—", facts["agent"], colour))
     return _wrapped(drawn, "Return under the strongest attack, against ε", words)
@@ -113,13 +113,13 @@ def _wrapped(drawn: str, title: str, words: list[tuple[str, str, str]]) -> str:
         '<line x1="0" y1="0" x2="0" y2="7" stroke="#7aa6c2" stroke-width="2"/></pattern></defs>'
     )
     return (
-        f'<figure><svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(title)}">{pattern}{drawn}</svg>'
+        f'<figure><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" role="img" aria-label="{escape(title)}">{pattern}{drawn}</svg>'
         f'<figcaption>{escape(title)}<ul class="legend">{legend}</ul></figcaption></figure>'
     )
 
 
 def _band(axes: Axes, upper: list[Point], lower: list[Point]) -> str:
-    """The area in which the worst return lies, at the radii where both sides are known."""
+    """The area in which the worst-case return lies, at the radii where both bounds are known."""
     below = dict(lower)
     both = [(each, top, below[each]) for each, top in upper if each in below]
     if len(both) < 2:

@@ -1,14 +1,15 @@
-"""A reproduced table as a figure: one panel per task, or per column where agents differ in their training levels.
+"""Results as pictures: a reproduced table, one panel per task or per column, and the paper's single figures.
 
-Needs matplotlib; the numbers come from `recipes.reproduce`.
+Needs matplotlib. Reads plain data: `Result.report()` of a table, `Drawn.document()` of a figure.
 """
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from radial.core.data import BadInput
 from radial.core.text import spell_radius
-from radial.workflows.reproduce import Line, Result
+from radial.reports.cells import Document
 
 # Okabe and Ito's colours, told apart by every kind of sight; the shapes say the same once more.
 STYLES = {
@@ -51,24 +52,25 @@ STYLES = {
 }
 OTHER = ("#CC79A7", "v")
 PANEL = 4.2  # inches
+BLACK, BLUE, ORANGE, GREEN = "#000000", "#0072B2", "#D55E00", "#009E73"
+
+# -------------------------------------------------------------------------------------------------------------- tables
 
 
-def figure(result: Result, path: Path) -> None:
+def table_figure(result: Document, path: Path) -> None:
     """Write a PNG: mean ± standard error against ε, the paper hollow and dashed, ours solid.
 
     Where two attacks share an ε, the columns stand side by side instead and nothing is joined by lines; shares of steps
     have an axis of their own on the right. Agents that differ in their training levels are drawn against those.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise BadInput("figures need matplotlib: pip install 'radial-rl[report]'") from None
-    agents = list(dict.fromkeys(line.row.agent for line in result.lines))
-    tasks = list(dict.fromkeys(line.row.task for line in result.lines))
-    by_levels = all(line.row.levels is not None for line in result.lines)
-    count = len(result.table.columns) if by_levels else max(len(tasks), 1)
+    new_figure = _matplotlib()
+    lines = result["rows"]
+    agents = list(dict.fromkeys(line["agent"] for line in lines))
+    tasks = list(dict.fromkeys(line["task"] for line in lines))
+    by_levels = all("levels" in line for line in lines)
+    count = len(result["columns"]) if by_levels else max(len(tasks), 1)
     width = PANEL * (count if count != 1 or len(agents) < 5 else 2)
-    drawing: Any = Figure(figsize=(width, PANEL), layout="constrained")
+    drawing = new_figure(figsize=(width, PANEL), layout="constrained")
     panels = drawing.subplots(1, count, squeeze=False, sharey=by_levels)[0]
     if by_levels:
         _against_levels(panels, result, agents)
@@ -81,40 +83,55 @@ def figure(result: Result, path: Path) -> None:
         panel.set_axisbelow(True)
         panel.spines[["top", "right"]].set_visible(False)
     panels[0].set_ylabel("return, mean ± standard error")
-    legend = _legend(agents, result.table.reported)
+    legend = _legend(agents, result["reported"])
     entry = 0.6 + 0.09 * max(len(handle.get_label()) for handle in legend)  # inches
     columns = min(len(legend), max(1, int(width / entry)))
     drawing.legend(handles=legend, loc="outside lower center", ncols=columns, frameon=False)
-    drawing.suptitle(": ".join(part for part in (result.table.title, result.table.source) if part))
+    drawing.suptitle(": ".join(part for part in (result["title"], result["source"]) if part))
     write(drawing, path)
 
 
-def _against_radius(panels: Any, result: Result, tasks: list[str], agents: list[str]) -> None:
+def _matplotlib() -> Any:
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise BadInput("figures need matplotlib: pip install 'radial-rl[report]'") from None
+    return Figure
+
+
+def _against_radius(panels: Any, result: Document, tasks: list[str], agents: list[str]) -> None:
     """A panel for each task."""
-    shares = any(column.share for column in result.table.columns)
+    columns = result["columns"]
+    shares = any(column["share"] for column in columns)
     for panel, task in zip(panels, tasks, strict=False):
         right = _right_axis(panel, last=task == tasks[-1]) if shares else None
-        for line in (line for line in result.lines if line.row.task == task):
-            _draw(panel, right, line, agents.index(line.row.agent), len(agents))
+        for line in (line for line in result["rows"] if line["task"] == task):
+            _draw(panel, right, line, columns, agents)
         panel.set_title(task)
-        _ticks(panel, result)
+        _ticks(panel, columns)
 
 
-def _against_levels(panels: Any, result: Result, agents: list[str]) -> None:
+def _against_levels(panels: Any, result: Document, agents: list[str]) -> None:
     """A panel for each column."""
-    levels = sorted({line.row.levels or 0 for line in result.lines})
-    for at, (panel, column) in enumerate(zip(panels, result.table.columns, strict=True)):
+    levels = sorted({line["levels"] for line in result["rows"]})
+    for at, (panel, column) in enumerate(zip(panels, result["columns"], strict=True)):
         for agent in agents:
-            here = [(line.row.levels, line.entries[at]) for line in result.lines if line.row.agent == agent]
-            told = [(x, entry.paper.mean, entry.paper.sem) for x, entry in here if entry.paper.mean is not None]
-            ours = [(x, entry.ours.mean, entry.ours.sem) for x, entry in here if entry.ours is not None]
-            _points(panel, agent, told, "--", hollow=True)
-            _points(panel, agent, ours, "-", hollow=False)
-        panel.set_title(column.label)
+            here = [(line["levels"], line["cells"][at]) for line in result["rows"] if line["agent"] == agent]
+            _points(panel, agent, _means(here, "paper"), "--", hollow=True)
+            _points(panel, agent, _means(here, "ours"), "-", hollow=False)
+        panel.set_title(column["label"])
         panel.set_xscale("log")
         panel.set_xticks(levels, [str(level) for level in levels])
         panel.set_xticks([], minor=True)
         panel.set_xlabel("training levels")
+
+
+def _means(
+    cells: list[tuple[float, Document]], whose: str, shift: float = 0.0
+) -> list[tuple[float, float, float | None]]:
+    """Place, mean and standard error of the cells that have a number of the paper's or of ours."""
+    found = [(x, cell[whose]) for x, cell in cells if cell[whose] is not None]
+    return [(x + shift, one["mean"], one["sem"]) for x, one in found if one["mean"] is not None]
 
 
 def _points(axis: Any, agent: str, points: list[Any], style: str, *, hollow: bool) -> None:
@@ -146,35 +163,33 @@ def _right_axis(panel: Any, last: bool) -> Any:
     return right
 
 
-def _draw(panel: Any, right: Any, line: Line, agent: int, agents: int) -> None:
-    places, step, joined = _places(line, agents)
-    shift = (agent - (agents - 1) / 2) * step
+def _draw(panel: Any, right: Any, line: Document, columns: list[Document], agents: list[str]) -> None:
+    """One agent; nothing of the paper's for an extra row, which the paper does not have."""
+    places, step, joined = _places(columns, len(agents))
+    shift = (agents.index(line["agent"]) - (len(agents) - 1) / 2) * step
+    cells = list(zip(columns, places, line["cells"], strict=True))
     for share, axis in ((False, panel), (True, right)):
-        here = [(x + shift, e) for x, e in zip(places, line.entries, strict=True) if e.column.share == share]
-        told = [(x - step / 4, e.paper.mean, e.paper.sem) for x, e in here if e.paper.mean is not None]
-        ours = [(x + step / 4, e.ours.mean, e.ours.sem) for x, e in here if e.ours is not None]
-        if not line.row.extra:  # else the paper has no such row
-            _points(axis, line.row.agent, told, "--" if joined else "none", hollow=True)
-        _points(axis, line.row.agent, ours, "-" if joined else "none", hollow=False)
+        here = [(x + shift, cell) for column, x, cell in cells if column["share"] == share]
+        if not line["extra"]:
+            _points(axis, line["agent"], _means(here, "paper", -step / 4), "--" if joined else "none", hollow=True)
+        _points(axis, line["agent"], _means(here, "ours", step / 4), "-" if joined else "none", hollow=False)
 
 
-def _places(line: Line, agents: int) -> tuple[list[float], float, bool]:
+def _places(columns: list[Document], agents: int) -> tuple[list[float], float, bool]:
     """Where the columns stand, how far two agents stand apart, and whether lines may join them."""
-    radii = [entry.column.radius for entry in line.entries]
+    radii = [column["radius"] for column in columns]
     if len(set(radii)) == len(radii):
         return radii, 0.012 * (max(radii) or 1.0), True
     return [float(i) for i in range(len(radii))], min(0.2, 0.8 / agents), False
 
 
-def _ticks(panel: Any, result: Result) -> None:
-    places, _, joined = _places(result.lines[0], 1)
-    labels = [
-        spell_radius(column.radius) if joined else column.label.replace(" ", "\n") for column in result.table.columns
-    ]
+def _ticks(panel: Any, columns: list[Document]) -> None:
+    places, _, joined = _places(columns, 1)
+    labels = [spell_radius(column["radius"]) if joined else column["label"].replace(" ", "\n") for column in columns]
     panel.set_xticks(places, labels)
     if joined:
-        attacks = sorted({column.label.split()[0] for column in result.table.columns} - {"nominal"})
-        panel.set_xlabel(f"ε of {', '.join(attacks)} (0: no attack)")
+        attacks = sorted({column["label"].split()[0] for column in columns if column["radius"] > 0})
+        panel.set_xlabel(f"ε of {', '.join(attacks)} (0: clean)")
     else:
         panel.set_xlim(places[0] - 0.5, places[-1] + 0.5)
 
@@ -194,3 +209,58 @@ def _legend(agents: list[str], reported: bool) -> list[Any]:
         Line2D([], [], linestyle="--", markerfacecolor="white", label="paper", **grey),
         Line2D([], [], label="ours", **grey),
     ]
+
+
+# ------------------------------------------------------------------------------------------------------ single figures
+
+
+def paper_figure(drawn: Document, path: Path) -> None:
+    """Write one of the paper's figures as a PNG."""
+    drawing = _matplotlib()(figsize=(8.4, PANEL), layout="constrained")
+    _PLOTS[drawn["figure"]](drawing, drawn)
+    drawing.suptitle(drawn["title"])
+    write(drawing, path)
+
+
+def _plot_worst_cases(drawing: Any, drawn: Document) -> None:
+    panel = drawing.subplots()
+    pixels = [point["radius"] * 255 for point in drawn["points"]]
+    low, high = zip(*(point["awc_share"] for point in drawn["points"]), strict=True)
+    panel.errorbar(
+        pixels, [point["acr"] for point in drawn["points"]], [point["acr_sem"] for point in drawn["points"]],
+        color=BLUE, marker="s", capsize=2.5, label="ACR",
+    )  # fmt: skip
+    panel.plot(pixels, [point["gwc_share"] for point in drawn["points"]], color=ORANGE, marker="D", label="GWC")
+    panel.plot(pixels, low, color=BLACK, marker="o", label="AWC, proven")
+    panel.plot(pixels, high, color=BLACK, marker="o", markerfacecolor="white", linestyle="--", label="AWC, not refuted")
+    panel.fill_between(pixels, low, high, color=BLACK, alpha=0.15, linewidth=0)
+    panel.set_ylim(-0.04, 1.04)
+    panel.set_xlabel("255·ε")
+    panel.set_ylabel("share of starts (ACR: of steps)")
+    _finish(panel, columns=4)
+
+
+def _plot_q_bias(drawing: Any, drawn: Document) -> None:
+    panels = drawing.subplots(1, 2)
+    for point, color in zip(drawn["points"], (BLACK, ORANGE, BLUE, GREEN), strict=False):
+        pairs = list(zip(point["predicted"], point["realised"], strict=True))
+        panels[0].plot([p for p, _ in pairs], color=color, linewidth=1.0, label=f"{point['agent']}, predicted")
+        panels[0].plot([r for _, r in pairs], color=color, linewidth=0.8, linestyle=":", label="realised")
+        panels[1].plot([p - r for p, r in pairs], color=color, linewidth=1.0, label=point["agent"])
+    panels[0].set_ylabel("Q(s, a), first episode")
+    panels[1].set_ylabel("predicted − realised")
+    panels[1].axhline(0.0, color="#666666", linewidth=0.8)
+    for panel in panels:
+        panel.set_xlabel("step")
+        _finish(panel, columns=1)
+
+
+def _finish(panel: Any, columns: int) -> None:
+    panel.grid(axis="y", color="#dddddd", linewidth=0.6)
+    panel.set_axisbelow(True)
+    panel.spines[["top", "right"]].set_visible(False)
+    # below, where no curve can be
+    panel.legend(frameon=False, fontsize="small", loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=columns)
+
+
+_PLOTS: dict[str, Callable[[Any, Document], None]] = {"gwc-awc-acr": _plot_worst_cases, "q-bias": _plot_q_bias}

@@ -1,7 +1,7 @@
 "use strict";
 // One inspector per recorded episode. Everything that is drawn follows from one number, the step, set by move().
 const SVG = "http://www.w3.org/2000/svg";
-const MARKS = { certified: ["#00795a", 8, 24, "certified"], attacked: ["#D55E00", 0, 32, "attacked"], unknown: ["#8a8a8a", 18, 14, "unknown"] };
+const MARKS = { certified: ["#00795a", 8, 24, "certified"], attacked: ["#D55E00", 0, 32, "falsified"], unknown: ["#8a8a8a", 18, 14, "unknown"] };
 
 function make(tag, attributes, parent, text) {
   const svg = ["svg", "rect", "line", "circle", "text", "path"].includes(tag);
@@ -38,10 +38,10 @@ function inspect(root) {
     }
     make("rect", { x: 0, y: 38, width: calm * each, height: 8, fill: "#0072B2" }, svg);
     const line = make("rect", { x: 0, y: 0, width: 3, height: 48, fill: "#000" }, svg);
-    make("p", { class: "caption" }, timeline, "above: under attack, " + steps + " steps; below: undisturbed, " + calm + " steps");
+    make("p", { class: "caption" }, timeline, "above: under attack, " + steps + " steps; below: clean, " + calm + " steps");
     const legend = make("ul", { class: "legend" }, timeline);
-    for (const [colour, , height, word] of Object.values(MARKS)) {
-      const count = data.verdicts.filter(v => v === word).length;
+    for (const [key, [colour, , height, word]] of Object.entries(MARKS)) {
+      const count = data.verdicts.filter(v => v === key).length;
       const item = make("li", {}, legend);
       make("span", { "aria-hidden": "true", style: "display:inline-block;width:10px;height:" + height / 2 + "px;background:" + colour }, item);
       item.appendChild(document.createTextNode(" " + word + ": " + count));
@@ -63,16 +63,16 @@ function inspect(root) {
   function drawViews(i) {
     views.replaceChildren();
     if (data.picture) {
-      picture("undisturbed episode", data.nominal.frames[i]);
-      picture("under attack: what is there", data.frames[i]);
-      picture("what the agent is shown", data.shown[i]);
-      picture("the difference, grey = 0, black and white = ±ε", data.amplified[i]);
+      picture("clean episode", data.nominal.frames[i]);
+      picture("under attack: true observation", data.frames[i]);
+      picture("perturbed observation", data.shown[i]);
+      picture("perturbation, grey = 0, black and white = ±ε", data.amplified[i]);
       return;
     }
     const table = make("table", {}, make("div", { class: "scroll" }, views));
     const head = make("tr", {}, make("thead", {}, table));
     const units = data.units, unit = units ? "" : " (network units)";
-    for (const text of ["feature", "there", "shown", "difference" + unit, "of ε", "undisturbed episode"]) make("th", text === "of ε" ? { scope: "col", class: "share" } : { scope: "col" }, head, text);
+    for (const text of ["feature", "true", "perturbed", "difference" + unit, "of ε", "clean episode"]) make("th", text === "of ε" ? { scope: "col", class: "share" } : { scope: "col" }, head, text);
     const body = make("tbody", {}, table), there = data.raw[i], calmly = data.nominal.raw[i];
     data.features.forEach((name, k) => {
       const row = make("tr", {}, body), delta = there ? data.delta[i][k] : null;
@@ -91,7 +91,7 @@ function inspect(root) {
 
   function drawBars(i) {
     bars.replaceChildren();
-    root.querySelector(".bars-title").textContent = data.discrete ? "How far each action's score can be moved" : "How far each axis of the action can be moved";
+    root.querySelector(".bars-title").textContent = data.discrete ? "Bounds on each action's Q-value or logit over the ball" : "Bounds on each axis of the action over the ball";
     if (i >= steps) { make("p", {}, bars, "The attacked episode is over."); return; }
     const ends = [...data.lower[i], ...data.upper[i], ...data.scores[i], ...data.moved[i]].filter(v => v !== null);
     const low = Math.min(...ends), high = Math.max(...ends), span = high - low || 1;
@@ -110,7 +110,7 @@ function inspect(root) {
       make("path", { d: "M" + c + " " + (y - 7) + "l6 7l-6 7l-6 -7z", fill: "#000" }, svg);
       make("circle", { cx: x(data.moved[i][a]), cy: y, r: 5, fill: "#D55E00", stroke: "#fff" }, svg);
     }
-    make("p", { class: "caption" }, bars, "bar: proven bounds over the ball · ◆ at what is there · ● at what is shown");
+    make("p", { class: "caption" }, bars, "bar: certified bounds over the ball · ◆ true observation · ● perturbed observation");
   }
 
   function move(i) {
@@ -119,12 +119,12 @@ function inspect(root) {
     root.dataset.verdict = verdict;
     cursor.setAttribute("x", i * 900 / all);
     const total = list => list.slice(0, i + 1).reduce((sum, r) => sum + r, 0);
-    let text = "Step " + i + " of " + (all - 1) + ". Return so far: " + show(total(data.reward)) + " under attack, " + show(total(data.nominal.reward)) + " undisturbed. ";
+    let text = "Step " + i + " of " + (all - 1) + ". Return so far: " + show(total(data.reward)) + " under attack, " + show(total(data.nominal.reward)) + " clean. ";
     if (!alive) text += "The attacked episode ended after " + steps + " steps.";
-    else if (data.discrete) text += "Wants “" + named(data.clean_action[i]) + "”, does “" + named(data.action[i]) + "”: " + verdict + (verdict === "certified" ? ", no perturbation of this size can change it." : verdict === "attacked" ? ", the attack changed it." : ", neither proven nor changed.");
-    else text += "Does " + named(data.action[i]) + ": " + verdict + (verdict === "certified" ? ", proven to stay within a tenth of the range." : verdict === "attacked" ? ", moved by more than a tenth of the range." : ".");
+    else if (data.discrete) text += "Wants “" + named(data.clean_action[i]) + "”, does “" + named(data.action[i]) + "”: " + MARKS[verdict][3] + (verdict === "certified" ? ", no perturbation of this size can change it." : verdict === "attacked" ? ", the attack changed it." : ", neither certified nor changed.");
+    else text += "Does " + named(data.action[i]) + ": " + MARKS[verdict][3] + (verdict === "certified" ? ", it stays within a tenth of the range." : verdict === "attacked" ? ", moved by more than a tenth of the range." : ".");
     now.textContent = text;
-    slider.setAttribute("aria-valuetext", "step " + i + ", " + verdict);
+    slider.setAttribute("aria-valuetext", "step " + i + ", " + (alive ? MARKS[verdict][3] : verdict));
     drawViews(i);
     drawBars(i);
   }

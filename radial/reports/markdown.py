@@ -1,175 +1,174 @@
-"""A reproduced table as text: one grid for terminals and Markdown, and the page around it.
+"""Results as text: a reproduced table as a grid for terminals and Markdown, the page around it, and pages of figures.
 
-The numbers come from `recipes.reproduce`; nothing is computed here but their spelling.
+Reads plain data: `Result.report()` of a table, `Drawn.document()` of a figure. Nothing is computed here but spelling.
 """
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from radial.recipes.recipe import recipe
-from radial.workflows.protocol import LABELS, SEED, Column
-from radial.workflows.reproduce import WIDTH, Entry, Line, Result
-from radial.workflows.seeds import deciding
+from radial.core.text import spell_radius
+from radial.reports.cells import EMPTY, Document, Grid
 
 MARKS = {"within": "≈", "above": "▲", "below": "▼"}
-EMPTY = "–"
-KEY = f"≈ ours is within {WIDTH:g} combined standard errors of the paper, ▲ above, ▼ below, {EMPTY} not evaluated."
-SEEDS = "± of one seed is over its episodes; of all seeds it is the standard error over trainings."
-UNKNOWN = f"{EMPTY} in a line of the paper: not reported; a number of ours without a mark: the paper gives no error."
+_SEEDS = "± of one seed is over its episodes; of all seeds it is the standard error over training seeds."
+_UNREPORTED = f"{EMPTY} in a line of the paper: not reported; one of ours without a mark: the paper gives no error."
 
 
-def grid(result: Result) -> tuple[list[str], list[list[str]]]:
+# ------------------------------------------------------------------------------------------------------------- tables
+
+
+def grid(result: Document) -> Grid:
     """Headings and rows: of each agent first the paper's line, then ours with a mark in each cell.
 
     An extra row has only ours, compared with the paper's row of the same method; so has a table without a paper.
     """
-    reported = result.table.reported
-    headings = ["task", "agent", "", *(column.label for column in result.table.columns), *(["match"] * reported)]
+    reported, columns = bool(result["reported"]), result["columns"]
+    headings = ["task", "agent", "", *(column["label"] for column in columns), *(["match"] * reported)]
     rows = []
-    for line in result.lines:
-        paper = [number(entry.paper.mean, entry.paper.sem, entry.column) for entry in line.entries]
-        match = [_matches(line)] * reported
-        ours = ["ours", *(_ours(entry) for entry in line.entries), *match]
-        if line.row.extra or not line.row.reported:  # what the paper says stands above, or nowhere
-            rows.append([line.row.task, _agent(line), *ours])
+    for line in result["rows"]:
+        cells = list(zip(columns, line["cells"], strict=True))
+        paper = [mean_sem(cell["paper"]["mean"], cell["paper"]["sem"], column["share"]) for column, cell in cells]
+        ours = ["ours", *(_ours(column, cell) for column, cell in cells), *([_matches(line)] * reported)]
+        if line["extra"] or not line["reported"]:  # what the paper says stands above, or nowhere
+            rows.append([line["task"], _agent(line), *ours])
             continue
-        rows.append([line.row.task, _agent(line), "paper", *paper, ""])
+        rows.append([line["task"], _agent(line), "paper", *paper, ""])
         rows.append(["", "", *ours])
     return headings, rows
 
 
-def number(mean: float | None, sem: float | None, column: Column | None = None) -> str:
-    """Mean ± standard error with one decimal, as the paper prints it; shares with three, and what is missing as –."""
-    digits = 3 if column is not None and column.share else 1
+def mean_sem(mean: float | None, sem: float | None, share: bool = False) -> str:
+    """Mean ± standard error with one decimal, as the paper prints it; shares with three, and a missing mean as –."""
+    digits = 3 if share else 1
     if mean is None:
         return EMPTY
     return f"{mean:.{digits}f}" if sem is None else f"{mean:.{digits}f} ± {sem:.{digits}f}"
 
 
-def _ours(entry: Entry) -> str:
-    if entry.ours is None:
+def _ours(column: Document, cell: Document) -> str:
+    if cell["ours"] is None:
         return EMPTY
-    return f"{number(entry.ours.mean, entry.ours.sem, entry.column)} {MARKS.get(str(entry.match), '')}".rstrip()
+    found = mean_sem(cell["ours"]["mean"], cell["ours"]["sem"], column["share"])
+    return f"{found} {MARKS.get(str(cell['match']), '')}".rstrip()
 
 
-def _agent(line: Line) -> str:
-    """What it is called, with what tells it apart: the levels it was trained on; the steps of a reduced one."""
-    levels = "" if line.row.levels is None else f", {line.row.levels} levels"
-    steps = "" if line.row.beside is None or line.agent is None else f", {line.agent.steps:,} steps"
-    return f"{line.row.agent}{levels}{steps}"
+def _agent(line: Document) -> str:
+    """Its name, with what tells it apart: the levels it was trained on; the steps of a reduced one."""
+    levels = f", {line['levels']} levels" if "levels" in line else ""
+    steps = f", {line['ours']['steps']:,} steps" if line["reduced"] and line["ours"] else ""
+    return f"{line['agent']}{levels}{steps}"
 
 
-def _matches(line: Line) -> str:
+def _matches(line: Document) -> str:
     """How many cells of each mark, such as "3 ≈, 1 ▼"."""
-    found = [entry.match for entry in line.entries]
+    found = [cell["match"] for cell in line["cells"]]
     return ", ".join(f"{found.count(match)} {mark}" for match, mark in MARKS.items() if match in found) or EMPTY
 
 
-def markdown(result: Result) -> str:
-    """The page: what was run, the table, our agents and their scale, what is missing, what differs."""
-    parts = [f"# {result.table.title}", _about(result), aligned(*grid(result)), *_key(result)]
+def markdown(result: Document) -> str:
+    """The page: the protocol, the table, our agents and their seeds, empty cells, deviations."""
+    parts = [f"# {result['title']}", _about(result), aligned(*grid(result)), _legend(result)]
     agents = _agents(result)
     parts += ["## Our agents", aligned(*agents)] if agents[1] else []
     seeds = _every_seed(result)
-    parts += ["## Every seed", SEEDS, aligned(*seeds)] if seeds[1] else []
-    notes = [f"- {line.row.task} {line.row.agent}: {line.note}." for line in result.lines if line.note]
+    parts += ["## Every seed", _SEEDS, aligned(*seeds)] if seeds[1] else []
+    notes = [f"- {line['task']} {line['agent']}: {line['note']}." for line in result["rows"] if line["note"]]
     parts += ["## Empty cells", "\n".join(notes)] if notes else []
     differs = _differs(result)
-    heading = "## Known deviations from the paper" if result.table.reported else "## Known deviations"
+    heading = "## Known deviations from the paper" if result["reported"] else "## Known deviations"
     parts += [heading, "\n".join(differs)] if differs else []
     return "\n\n".join(parts) + "\n"
 
 
-def _key(result: Result) -> list[str]:
-    """What the marks mean, those that are there."""
-    if not result.table.reported:
-        return [f"{EMPTY} not evaluated."]
-    cells = [cell for row in result.table.rows for cell in row.paper]
-    return [KEY] if all(cell.sem is not None for cell in cells) else [f"{KEY} {UNKNOWN}"]
+def _legend(result: Document) -> str:
+    """The meaning of the marks that are there."""
+    if not result["reported"]:
+        return f"{EMPTY} not evaluated."
+    within = f"≈ ours is within {result['match_width']:g} combined standard errors of the paper"
+    marks = f"{within}, ▲ above, ▼ below, {EMPTY} not evaluated."
+    return marks if result["errors_reported"] else f"{marks} {_UNREPORTED}"
 
 
-def _about(result: Result) -> str:
-    table = result.table
-    evaluated = [line for line in result.lines if any(entry.ours for entry in line.entries)]
+def _about(result: Document) -> str:
+    protocol, reported = result["protocol"], result["reported"]
+    evaluated = [line for line in result["rows"] if any(cell["ours"] for cell in line["cells"])]
     engines = sorted({_engine(line) for line in evaluated})
-    what = f"{table.source}, each cell beside our own. Ours is played" if table.reported else "our agents, played"
+    what = f"{result['source']}, each cell beside our own. Ours is played" if reported else "our agents, played"
     ours = (
-        f"`radial reproduce {table.name}`: {what} with "
-        f"{result.episodes} episodes, evaluation seed {SEED}, {table.acts}"
-        f"{' on ' + ' and '.join(engines) if engines else ''}; ε is in {table.units}. "
-        f"{table.notes + ' ' if table.notes else ''}"
-        f"± is the standard error over the episodes of one agent, not over trainings. Of several seeds that agent is "
-        f"the median: {result.rule}."
+        f"`radial reproduce {result['table']}`: {what} with "
+        f"{protocol['episodes']} episodes, evaluation seed {protocol['seed']}, {result['acts']}"
+        f"{' on ' + ' and '.join(engines) if engines else ''}; ε is in {result['units']}. "
+        f"{result['notes'] + ' ' if result['notes'] else ''}"
+        f"± is the standard error over the episodes of one agent, not over training seeds. Of several seeds that agent "
+        f"is the median: {protocol['chosen by']}."
     )
-    return ours + (" The paper reports one agent and does not say how it was chosen." if table.reported else "")
+    return ours + (" The paper reports one agent and does not say how it was chosen." if reported else "")
 
 
-def _agents(result: Result) -> tuple[list[str], list[list[str]]]:
-    attack = LABELS[deciding(recipe(result.table.rows[0].recipe)).attack]
+def _agents(result: Document) -> Grid:
     headings = [
         "agent",
         "steps",
         "seed",
         "seeds trained",
-        f"each seed: nominal / {attack} at the training ε",
+        f"each seed: clean / {result['selected_under']} at the training ε",
         "commit",
         "weights",
     ]
     rows: dict[str, list[str]] = {}  # an agent may stand in several rows of a table
-    for line in result.lines:
-        if line.agent is not None:
-            agent = line.agent
-            rows[agent.name] = [
-                agent.name, f"{agent.steps:,}", _or_empty(agent.seed), _or_empty(len(agent.seeds) or None),
-                _seeds(line), (agent.commit or EMPTY)[:10], agent.sha256[:12],
+    for line in result["rows"]:
+        agent = line["ours"]
+        if agent is not None:
+            rows[agent["name"]] = [
+                agent["name"], f"{agent['steps']:,}", _or_empty(agent["seed"]), _or_empty(len(agent["seeds"]) or None),
+                _seeds(agent["seeds"]), (agent["commit"] or EMPTY)[:10], agent["sha256"][:12],
             ]  # fmt: skip
     return headings, list(rows.values())
 
 
-def _every_seed(result: Result) -> tuple[list[str], list[list[str]]]:
+def _every_seed(result: Document) -> Grid:
     """Each trained seed in each column, then all of them together; where a table asks."""
-    columns = result.table.columns
+    columns = result["columns"]
     rows = []
-    for line in result.lines:
-        seeds = line.agent.seeds if line.agent is not None and result.table.every_seed else {}
-        for seed, scores in seeds.items():
-            found = [(scores.get(column.label, {}), column) for column in columns]
-            rows.append([line.row.agent, seed, *(number(one.get("mean"), one.get("sem"), c) for one, c in found)])
+    for line in result["rows"]:
+        seeds = line["ours"]["seeds"] if line["ours"] is not None and result["every_seed"] else {}
+        for seed, cells in seeds.items():
+            found = [(cells.get(column["key"], {}), column["share"]) for column in columns]
+            rows.append([line["agent"], seed, *(mean_sem(one.get("mean"), one.get("sem"), s) for one, s in found)])
         if len(seeds) > 1:
-            rows.append([line.row.agent, "all", *(_over_seeds(seeds.values(), column) for column in columns)])
-    return ["agent", "seed", *(column.label for column in columns)], rows
+            rows.append([line["agent"], "all", *(_over_seeds(seeds.values(), column) for column in columns)])
+    return ["agent", "seed", *(column["label"] for column in columns)], rows
 
 
-def _over_seeds(seeds: Iterable[Mapping[str, Mapping[str, float]]], column: Column) -> str:
-    """Mean of the seeds' means ± its standard error, which is that over trainings: s/√n, s with n − 1."""
-    means = [scores[column.label]["mean"] for scores in seeds if column.label in scores]
+def _over_seeds(seeds: Iterable[Mapping[str, Mapping[str, float]]], column: Document) -> str:
+    """Mean of the seeds' means ± its standard error, which is that over training seeds: s/√n, s with n − 1."""
+    means = [cells[column["key"]]["mean"] for cells in seeds if column["key"] in cells]
     if len(means) < 2:
         return EMPTY
-    return number(statistics.mean(means), statistics.stdev(means) / math.sqrt(len(means)), column)
+    return mean_sem(statistics.mean(means), statistics.stdev(means) / math.sqrt(len(means)), column["share"])
 
 
-def _seeds(line: Line) -> str:
-    """Each seed's means, such as "0: 3500 / 3010", nominal first and then what decides."""
-    assert line.agent is not None
+def _seeds(seeds: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
+    """Each seed's means, such as "0: 3500 / 3010": clean, then under the attack by which one is chosen."""
     shown = []
-    for seed, scores in line.agent.seeds.items():
-        found = [score["mean"] for score in list(scores.values())[:2]]
+    for seed, cells in seeds.items():
+        found = [cell["mean"] for cell in list(cells.values())[:2]]
         shown.append(f"{seed}: " + " / ".join(f"{mean:.0f}" for mean in found))
     return "; ".join(shown) or EMPTY
 
 
-def _engine(line: Line) -> str:
-    assert line.agent is not None
-    return ", ".join([" ".join(list(line.agent.engine.values())[:2]), *list(line.agent.engine.values())[2:]])
+def _engine(line: Document) -> str:
+    words = list(line["ours"]["engine"].values())
+    return ", ".join([" ".join(words[:2]), *words[2:]])
 
 
-def _differs(result: Result) -> list[str]:
+def _differs(result: Document) -> list[str]:
     """Each sentence once, with the recipes it holds for unless it holds for all of them."""
     holds: dict[str, list[str]] = {}
-    lines = {line.row.recipe: line for line in result.lines if line.agent is not None}
+    lines = {line["recipe"]: line for line in result["rows"] if line["ours"] is not None}
     for name, line in lines.items():
-        for sentence in line.differs:
+        for sentence in line["differs"]:
             holds.setdefault(sentence, []).append(name)
     return [
         f"- {sentence}" + ("" if len(recipes) == len(lines) else f" ({', '.join(recipes)})")
@@ -187,3 +186,68 @@ def aligned(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     lines = [headings, ["-" * width for width in widths], *rows]
     padded = [[cell.ljust(width) for cell, width in zip(line, widths, strict=True)] for line in lines]
     return "\n".join(f"| {' | '.join(line)} |" for line in padded)
+
+
+# ------------------------------------------------------------------------------------------------------------ figures
+
+
+def figure_page(drawn: Document) -> str:
+    """The page of a figure: the protocol, the numbers, and the agents."""
+    about, headings, rows = _PAGES[drawn["figure"]](drawn)
+    agents = [
+        [one["name"], f"{one['steps']:,}", str(one["seed"]), (one["commit"] or EMPTY)[:10], one["sha256"][:12]]
+        for one in drawn["agents"]
+    ]
+    parts = [
+        f"# {drawn['title']}",
+        f"`radial reproduce {drawn['figure']}`: {drawn['source']}. {about}",
+        aligned(headings, rows),
+        "## Our agents",
+        aligned(["agent", "steps", "seed", "commit", "weights"], agents),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _worst_cases(drawn: Document) -> tuple[str, list[str], list[list[str]]]:
+    protocol = drawn["protocol"]
+    about = (
+        f"{protocol['starts']} starts, evaluation seed {protocol['seed']}, the first {protocol['horizon']} steps, "
+        f"bounds by {protocol['bound']}, rounded outward. The share of starts from which a crossing is certain: under "
+        "the greedy worst case (GWC), and over all sequences of possible actions (AWC), where a search ends after "
+        f"{protocol['budget']:,} states; from … to where some did. ACR is the certified share of the steps of clean "
+        "episodes until the first reward. The paper draws (x + 1)/2 of +1 and −1, which is the same share, and leaves "
+        "out the starts that are unknown after 2,000 paths."
+    )
+    rows = []
+    for point in drawn["points"]:
+        low, high = point["awc_share"]
+        worst = f"{low:.3f}" if low == high else f"{low:.3f} … {high:.3f}"
+        rate = f"{point['acr']:.3f} ± {point['acr_sem']:.3f}"
+        rows.append(
+            [spell_radius(point["radius"]), rate, f"{point['gwc_share']:.3f}", worst, str(point["awc_unknown"])]
+        )
+    return about, ["ε", "ACR", "GWC", "AWC", "AWC unknown"], rows
+
+
+def _q_bias(drawn: Document) -> tuple[str, list[str], list[list[str]]]:
+    protocol = drawn["protocol"]
+    about = (
+        f"{protocol['episodes']} greedy, clean episodes of each agent, evaluation seed {protocol['seed']}. The error "
+        f"of a step is Q(s, a) − Σ γᵏ·r to the end of the episode, γ {protocol['discount']:g}, r clipped to ±1 as in "
+        "training; of an episode its mean; ± is the standard error over episodes."
+    )
+    rows = [
+        [
+            point["agent"], f"{point['mean']:.3f} ± {point['sem']:.3f}",
+            f"{min(point['errors']):.3f} … {max(point['errors']):.3f}",
+            f"{sum(point['returns']) / len(point['returns']):.1f}",
+        ]
+        for point in drawn["points"]
+    ]  # fmt: skip
+    return about, ["agent", "predicted − realised", "least … most of an episode", "mean return"], rows
+
+
+_PAGES: dict[str, Callable[[Document], tuple[str, list[str], list[list[str]]]]] = {
+    "gwc-awc-acr": _worst_cases,
+    "q-bias": _q_bias,
+}

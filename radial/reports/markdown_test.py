@@ -2,32 +2,33 @@
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from radial.core.data import BadInput
 from radial.recipes.recipe import Cell
-from radial.recipes.tables import TABLES, Table, table
-from radial.reports.figures import STYLES, figure
+from radial.recipes.tables import TABLES, Column, Table, table
+from radial.reports.figures import STYLES, table_figure
 from radial.reports.markdown import grid, markdown
-from radial.workflows.protocol import Column, Score
+from radial.workflows.protocol import CellResult
 from radial.workflows.reproduce import Entry, Line, Result, Trained
 
 ENGINE = {"backend": "gymnasium", "version": "1.2.3", "simulator": "mujoco 3.3.7"}
 
 
-def score(mean: float, sem: float) -> Score:
+def score(mean: float, sem: float) -> CellResult:
     spread = sem * 50**0.5
-    return Score.of({"key": {"mean": mean}, "returns": [mean - spread, mean + spread] * 25})
+    return CellResult.of({"key": {"mean": mean}, "returns": [mean - spread, mean + spread] * 25})
 
 
-def ours(column: Column, cell: Cell, at: int, shift: float) -> Score:
+def ours(column: Column, cell: Cell, at: int, shift: float) -> CellResult:
     """A share, or a little less than the paper has."""
     return score(0.75, 0.01) if column.share else score((cell.mean or 500.0) + shift * at, 40.0 + at)
 
 
-def result(whole: Table, missing: tuple[str, ...] = (), shift: float = -150.0) -> Result:
-    """Every agent a little worse than the paper's; some missing."""
+def result(whole: Table, missing: tuple[str, ...] = (), shift: float = -150.0) -> dict[str, Any]:
+    """Every agent a little worse than the paper's; some missing. Plain data, as reports read it."""
     lines = []
     for row in whole.rows:
         there = row.recipe not in missing
@@ -40,11 +41,11 @@ def result(whole: Table, missing: tuple[str, ...] = (), shift: float = -150.0) -
         )
         note = None if there else f"no agent zoo/{row.recipe}"
         lines.append(Line(row, agent if there else None, entries, note))
-    return Result(whole, 50, tuple(lines))
+    return Result(whole, 50, tuple(lines)).report()
 
 
 GOLDEN = """\
-| task        | agent      |       | nominal         | MAD 0.075       | compounding 0.075 | match    |
+| task        | agent      |       | clean           | MAD 0.075       | compounding 0.075 | match    |
 | ----------- | ---------- | ----- | --------------- | --------------- | ----------------- | -------- |
 | Walker2d    | RADIAL-PPO | paper | 5251.6 ± 10.4   | 4474.7 ± 140.6  | 4349.9 ± 127.0    |          |
 |             |            | ours  | 5251.6 ± 40.0 ≈ | 4324.7 ± 41.0 ≈ | 4049.9 ± 42.0 ▼   | 2 ≈, 1 ▼ |
@@ -93,7 +94,7 @@ def test_above_within_below() -> None:
 
 def test_what_the_paper_does_not_say_is_missing_and_not_judged() -> None:
     headings, rows = grid(result(table("atari"), missing=("pong-radial-dqn",)))
-    assert headings[3:] == ["nominal", "PGD 1/255", "PGD 3/255", "PGD 5/255", "GWC 1/255", "ACR 1/255", "match"]
+    assert headings[3:] == ["clean", "PGD 1/255", "PGD 3/255", "PGD 5/255", "GWC 1/255", "ACR 1/255", "match"]
     at = next(at for at, row in enumerate(rows) if row[:2] == ["Pong", "RS-DQN"])
     assert rows[at][2:] == ["paper", "19.7", "18.1", "–", "–", "–", "–", ""]
     assert rows[at + 1][3:] == [
@@ -102,14 +103,14 @@ def test_what_the_paper_does_not_say_is_missing_and_not_judged() -> None:
     assert rows[at + 4][-2] == "0.950"  # ACR, approach 1
     assert ["Pong", "DQN, small, 4,096,000 steps", "ours"] in [row[:3] for row in rows]
     page = markdown(result(table("atari")))
-    for needed in ("20 episodes", "not reported", "pixels in [0, 1]", "under PGD at", "nominal / PGD at the training"):
+    for needed in ("20 episodes", "not reported", "pixels in [0, 1]", "under PGD at", "clean / PGD at the training"):
         assert needed in page.replace("50 episodes", "20 episodes")
 
 
 def test_a_table_of_our_own_has_no_paper() -> None:
     page = markdown(result(table("cartpole-dqn"), missing=("cartpole-rs-dqn",)))
     assert "paper" not in page.split("## Our agents")[0].replace("PGD is the paper's", "")
-    assert "| task     | agent                   |      | nominal" in page
+    assert "| task     | agent                   |      | clean" in page
     assert "## Every seed" in page
     assert "| CartPole | RS-DQN                  | ours | –" in page
 
@@ -117,7 +118,7 @@ def test_a_table_of_our_own_has_no_paper() -> None:
 @pytest.mark.parametrize("name", ["mujoco", "mujoco-compounding", "atari", "atari-margin", "cartpole-dqn", "procgen"])
 def test_the_figure_is_drawn(name: str, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    figure(result(table(name), missing=("hopper-radial-ppo", "hopper-ppo")), tmp_path / "a.png")
+    table_figure(result(table(name), missing=("hopper-radial-ppo", "hopper-ppo")), tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
     assert [path.name for path in tmp_path.iterdir()] == ["a.png"]
 
@@ -128,9 +129,9 @@ def test_the_figure_of_the_training_levels_has_a_panel_for_each_column(
     pytest.importorskip("matplotlib")
     drawn = []
     monkeypatch.setattr("radial.reports.figures.write", lambda drawing, path: drawn.append(drawing))
-    figure(result(table("procgen-levels"), missing=("fruitbot-50-levels-ppo",)), tmp_path / "a.png")
+    table_figure(result(table("procgen-levels"), missing=("fruitbot-50-levels-ppo",)), tmp_path / "a.png")
     panels = drawn[0].axes
-    assert [panel.get_title() for panel in panels] == ["nominal", "PGD 1/255", "PGD 3/255", "PGD 5/255"]
+    assert [panel.get_title() for panel in panels] == ["clean", "PGD 1/255", "PGD 3/255", "PGD 5/255"]
     ours = panels[0].containers[1][0]  # of "PPO (train)", after the paper's one point
     assert list(ours.get_xdata()) == [10, 100, 200]
 
@@ -138,7 +139,7 @@ def test_the_figure_of_the_training_levels_has_a_panel_for_each_column(
 def test_without_matplotlib_the_pip_line_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(BadInput, match=r"pip install 'radial-rl\[report\]'"):
-        figure(result(table("mujoco")), tmp_path / "a.png")
+        table_figure(result(table("mujoco")), tmp_path / "a.png")
     assert list(tmp_path.iterdir()) == []
 
 

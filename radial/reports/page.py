@@ -17,16 +17,16 @@ from typing import Any
 from radial.core.data import BadInput
 from radial.core.text import spell_radius
 from radial.reports.cells import every_attack, number, rows_of
-from radial.reports.curve import comparison, figure
+from radial.reports.curve import audit_figure, comparison_figure
 
-PAGE, DATA = "audit.html", "audit.json"
-LARGEST = 5_000_000  # bytes of a page
-POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
-PROMISE = (
-    "An attack that fails proves nothing. What is proven holds for every perturbation of what the agent sees, of at "
-    "most ε in each feature, at every step, for this network and these first states; it says nothing about "
-    "perturbations of the world, of actions or of rewards, and nothing about larger ε. Estimates and heuristics are "
-    "no bounds: a worse return may exist."
+_PAGE, _DATA = "audit.html", "audit.json"
+LARGEST_PAGE = 5_000_000  # bytes
+_CSP = "default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+_SCOPE = (
+    "Threat model: a white-box adversary that perturbs the observation by at most ε in each feature, at every step. A "
+    "failed attack proves nothing. Certified numbers hold for every such perturbation, for this network and these "
+    "initial states; they say nothing about perturbed dynamics, actions or rewards, and nothing about larger ε. "
+    "Estimates and heuristics are no bounds: a worse return may exist."
 )
 
 
@@ -39,7 +39,7 @@ def check_folder(folder: Path, field: str) -> None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
-            taken = [name for name in (PAGE, DATA) if (folder / name).is_dir()]
+            taken = [name for name in (_PAGE, _DATA) if (folder / name).is_dir()]
     except OSError as error:
         raise BadInput(f"{field} must be a folder that can be written to, got {folder}: {error.strerror}") from None
     finally:
@@ -52,11 +52,11 @@ def check_folder(folder: Path, field: str) -> None:
 
 def write_page(several: Sequence[Mapping[str, Any]], folder: Path) -> Path:
     """Write `audit.html`, and for a single audit `audit.json` beside it; each whole or not at all."""
-    page = folder / PAGE
+    page = folder / _PAGE
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if len(several) == 1:
-            _write(folder / DATA, json.dumps(several[0], allow_nan=False, ensure_ascii=False))
+            _write(folder / _DATA, json.dumps(several[0], allow_nan=False, ensure_ascii=False))
         _write(page, render(several))
     except OSError as error:
         raise BadInput(f"{folder} must be a folder that can be written to: {error.strerror}") from None
@@ -79,7 +79,7 @@ def render(several: Sequence[Mapping[str, Any]]) -> str:
         page = _page(several, traces)
         size = len(page.encode())
         longest = max((trace for trace in traces if trace), key=_steps, default=None)
-        if size < LARGEST or longest is None or _steps(longest) < 2:
+        if size < LARGEST_PAGE or longest is None or _steps(longest) < 2:
             return page
         _shorten(longest)
 
@@ -105,14 +105,14 @@ def _page(several: Sequence[Mapping[str, Any]], traces: Sequence[Mapping[str, An
     title = "Audit of " + ", ".join(str(facts["agent"]) for facts in several)
     body = [f"<h1>{escape(title)}</h1>"]
     if len(several) > 1:
-        body.append(comparison(several))
+        body.append(comparison_figure(several))
         rows = [[str(facts["agent"]), str(facts["verdict"])] for facts in several]
-        body.append(f'<div class="words">{_table(["agent", "in words"], rows)}</div>')
+        body.append(f'<div class="words">{_table(["agent", "verdict"], rows)}</div>')
     for i, (facts, trace) in enumerate(zip(several, traces, strict=True)):
         body.append(_agent(facts, trace, i, len(several) > 1))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" '
-        f'content="width=device-width, initial-scale=1"><meta http-equiv="Content-Security-Policy" content="{POLICY}">'
+        f'content="width=device-width, initial-scale=1"><meta http-equiv="Content-Security-Policy" content="{_CSP}">'
         f'<link rel="icon" href="data:,"><title>{escape(title)}</title><style>{style}</style></head>'
         f"<body><main>{''.join(body)}</main><script>{script}</script></body></html>\n"
     )
@@ -127,14 +127,16 @@ def _agent(facts: Mapping[str, Any], trace: Mapping[str, Any] | None, i: int, se
     about = f"{source} · {facts['env']} ({engine}) · {facts['episodes']} {played}, seed {facts['seed']}"
     parts.append(f'<p class="about">{escape(about)}</p>')
     parts += [f'<p class="alarm"><strong>Warning:</strong> {escape(text)}</p>' for text in facts["warnings"]]
-    parts.append(figure(facts))
+    parts.append(audit_figure(facts))
     parts.append(_table(*rows_of(facts)))
     if trace is not None:
         parts.append(_inspector(trace, i))
-    parts.append(_details("Every attack, mean ± standard error over episodes that start alike", every_attack(facts)))
+    parts.append(_details("Every attack: mean ± standard error, from the same initial states", every_attack(facts)))
     parts.append(_units(facts))
     parts.append(_certified(facts))
-    parts.append(f"<details><summary>What this does and does not promise</summary><p>{escape(PROMISE)}</p></details>")
+    parts.append(
+        f"<details><summary>Threat model, and scope of the certificates</summary><p>{escape(_SCOPE)}</p></details>"
+    )
     parts.append(_notes(facts))
     return f'<section class="agent">{"".join(parts)}</section>'
 
@@ -170,7 +172,7 @@ def _units(facts: Mapping[str, Any]) -> str:
     count = len(levels[0]["env_units"])
     names = names if len(names) == count else [f"feature {k}" for k in range(count)]
     rows = [[name, *(f"± {level['env_units'][k]:.4g}" for level in levels)] for k, name in enumerate(names)]
-    return _details("What ε is in the environment's own units", (headings, rows))
+    return _details("ε in the environment's own units", (headings, rows))
 
 
 def _certified(facts: Mapping[str, Any]) -> str:

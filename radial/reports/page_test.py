@@ -17,8 +17,8 @@ import pytest
 from radial.core.data import BadInput
 from radial.core.text import spell_radius
 from radial.reports.cells import kind_of, rows_of
-from radial.reports.curve import figure, round_numbers
-from radial.reports.page import LARGEST, check_folder, render, write_page
+from radial.reports.curve import audit_figure, round_numbers
+from radial.reports.page import LARGEST_PAGE, check_folder, render, write_page
 
 CHROMIUM = next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None)
 EVIL = "<script>alert(1)</script>\"'&amp;</title>"
@@ -45,7 +45,7 @@ def picture(shade: int) -> str:
 
 
 def trace(frames: bool = False) -> dict[str, Any]:
-    """An attacked episode of four steps beside an undisturbed one of six."""
+    """An attacked episode of four steps beside a clean one of six."""
     verdicts = ["certified", "unknown", "attacked", "attacked"]
     facts: dict[str, Any] = {
         "attack": "pgd", "radius": 0.1, "discrete": True, "picture": frames, "noticed": 0.1,
@@ -84,7 +84,13 @@ def audited(name: str = "an agent", frames: bool = False) -> dict[str, Any]:
 
 def test_it_is_complete_and_asks_nobody() -> None:
     page = render([audited()])
-    for words in ("It is not robust.", "return under it", "proven", "no time for fgsm at 0.1", "critic does not apply"):
+    for words in (
+        "It is not robust.",
+        "adversarial return",
+        "certified",
+        "fgsm at 0.1",
+        "critic does not apply",
+    ):
         assert words in page
     assert not re.search(r"(src|href)=\"(?!data:)", page)
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
@@ -104,7 +110,7 @@ def test_it_stays_small() -> None:
         facts["trace"][name] = [noise] * 200
     for name in ("verdicts", "clean_action", "action", "scores", "moved", "lower", "upper", "reward"):
         facts["trace"][name] = facts["trace"][name][:1] * 200
-    assert len(render([facts]).encode()) < LARGEST
+    assert len(render([facts]).encode()) < LARGEST_PAGE
 
 
 def test_files_are_written(tmp_path: Path) -> None:
@@ -136,14 +142,14 @@ def test_the_button_names_the_step_of_the_first_changed_action() -> None:
 def test_cells() -> None:
     headings, rows = rows_of(audited())
     assert dict(zip(headings, rows[1], strict=True))["worst attack"] == "pgd"
-    assert rows[1][2:7] == ["4.0 ± 0.5", "4.0 (3.0 … 5.0)", "2.0", "2.0", "proven, 2 starts"]
+    assert rows[1][2:7] == ["4.0 ± 0.5", "4.0 (3.0 … 5.0)", "2.0", "2.0", "certified, 2 starts"]
     assert all(len(row) == len(headings) for row in rows)
-    assert "lower side: proven, 2 starts" in figure(audited())
+    assert "lower bound: certified, 2 starts" in audit_figure(audited())
     single = audited()
     single["levels"][0]["bracket"] |= {"lower": 1.99, "starts": 1, "kind": "estimate"}
     assert rows_of(single)[1][1][4:7:2] == ["1.9", "estimate, 1 start"]  # a bound from below is not rounded up
     several = [{"kind": kind, "starts": n} for kind, n in (("certified", 3), ("certified", 2), ("estimate", 5))]
-    assert kind_of(*several) == "proven, 2 or 3 starts; estimate, 5 starts"
+    assert kind_of(*several) == "certified, 2 or 3 starts; estimate, 5 starts"
     assert kind_of({"kind": "none", "starts": 4}) == ""
     assert [spell_radius(each) for each in (3 / 255, 0.05, 0.0)] == ["3/255", "0.05", "0"]
 
@@ -197,7 +203,7 @@ def test_the_slider_moves_everything_together(frames: bool, tmp_path: Path) -> N
     before, after = inspector(one), inspector(two)
     assert (before["step"], before["verdict"]) == ("0", "certified")
     assert (after["step"], after["verdict"]) == ("2", "attacked")
-    assert "Wants “left”, does “right”: attacked" in after["now"]
+    assert "Wants “left”, does “right”: falsified" in after["now"]
     assert float(after["cursor"]) == pytest.approx(2 * 900 / STEPS)
     assert "● done" in after["bars"]
     assert before["bars"] != after["bars"]

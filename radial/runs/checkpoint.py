@@ -1,6 +1,6 @@
-"""Checkpoints: a directory of safetensors and JSON that is written whole or not at all, and believed only when proven.
+"""Checkpoints: a directory of safetensors and JSON, written whole or not at all, and verified before it is used.
 
-What the tensors mean, and when to save, is not known here. Nothing in a file is ever executed.
+The meaning of the tensors, and when to save, is not known here. Nothing in a file is ever executed.
 """
 
 import hashlib
@@ -37,16 +37,16 @@ from radial.runs.files import (
 
 __all__ = ["Corrupt", "DiskFull", "newest_checkpoint", "read_checkpoint", "write_checkpoint"]
 
-FORMAT = 1
+CHECKPOINT_FORMAT = 1
 Verify = Callable[[Mapping[str, Any]], None]  # of a state: raises Corrupt
-ROOM, TENSORS, MANIFEST, BEST = "checkpoints", "tensors.safetensors", "manifest.json", "best"
+_ROOM, _TENSORS, _MANIFEST, _BEST = "checkpoints", "tensors.safetensors", "manifest.json", "best"
 MAX_HEADER, MAX_TENSORS = 1_000_000, 10_000
 HEADROOM = 1.2  # free space asked for, in sizes of the checkpoint
-DTYPES = {
+TENSOR_TYPES = {
     "F64": torch.float64, "F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "BOOL": torch.bool,
     "U8": torch.uint8, "I8": torch.int8, "I16": torch.int16, "I32": torch.int32, "I64": torch.int64,
 }  # fmt: skip
-_NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_NAMES = {dtype: name for name, dtype in TENSOR_TYPES.items()}
 _FIELDS = {"step": int, "versions": dict, "threads": int, "device": str, "exact": bool, "state": dict, "file": dict}
 _FILE_FIELDS = {"sha256": str, "size": int, "tensors": dict}
 _STEP = re.compile(r"step_([0-9]{9,18})(\.old)?")
@@ -66,17 +66,17 @@ def write_checkpoint(
 ) -> Path:
     """Write `folder/checkpoints/step_…/`, then drop all but the last `keep` and the best.
 
-    tensors  by name, any shape, of a type in `DTYPES`; NaN or inf is a FloatingPointError
+    tensors  by name, any shape, of a type in `TENSOR_TYPES`; NaN or inf is a FloatingPointError
     state    plain JSON: strings as keys, finite numbers
     score    higher is better; `checkpoints/best` is a link to the first checkpoint with the highest
-    exact    False: the run went on under other conditions, so the same seed need not lead here again
+    exact    False: the run was resumed under other conditions, so the same seed need not lead here again
     """
     if keep < 1 or step < 0:
         raise BadInput(f"keep must be ≥ 1 and step ≥ 0, got {keep} and {step}")
-    check_finite(tensors)
+    check_tensors(tensors)
     check_plain(state, "state")
     check_plain(score, "score")
-    room = folder / ROOM
+    room = folder / _ROOM
     target = room / f"step_{step:09d}"
     temporary = room / f"{target.name}.tmp-{os.getpid()}"
     flat = _own_memory(tensors)
@@ -96,19 +96,19 @@ def write_checkpoint(
 def _fill(temporary: Path, step: int, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
     shutil.rmtree(temporary, ignore_errors=True)  # left by a process that died and had our number
     temporary.mkdir()
-    file = temporary / TENSORS
+    file = temporary / _TENSORS
     save_file(dict(tensors), file)
     content = {name: {"dtype": _NAMES[tensor.dtype], "shape": list(tensor.shape)} for name, tensor in tensors.items()}
     manifest = {
-        "format": FORMAT,
+        "format": CHECKPOINT_FORMAT,
         "step": step,
         **conditions(),
         **about,
-        "file": {"name": TENSORS, "sha256": _sha256(file), "size": file.stat().st_size, "tensors": content},
+        "file": {"name": _TENSORS, "sha256": _sha256(file), "size": file.stat().st_size, "tensors": content},
     }
     sealed = json.dumps(manifest | {"seal": _seal(manifest)}, indent=1, allow_nan=False)
-    (temporary / MANIFEST).write_text(sealed, encoding="utf-8")
-    for path in (file, temporary / MANIFEST, temporary):
+    (temporary / _MANIFEST).write_text(sealed, encoding="utf-8")
+    for path in (file, temporary / _MANIFEST, temporary):
         sync(path)
 
 
@@ -128,7 +128,7 @@ def _move(temporary: Path, target: Path) -> None:
 
 
 def conditions() -> dict[str, Any]:
-    """What bit-exactness depends on, besides the device: versions and the number of threads."""
+    """The conditions of bit-exactness, besides the device: versions and the number of threads."""
     versions = {
         "radial": version("radial-rl"),
         "torch": str(torch.__version__),
@@ -138,11 +138,11 @@ def conditions() -> dict[str, Any]:
     return {"versions": versions, "threads": torch.get_num_threads()}
 
 
-def check_finite(tensors: Mapping[str, Tensor]) -> None:
-    """No NaN and no inf, or a FloatingPointError that names the tensor."""
+def check_tensors(tensors: Mapping[str, Tensor]) -> None:
+    """Refuse a tensor whose type cannot be stored; NaN or inf is a FloatingPointError that names the tensor."""
     for name, tensor in tensors.items():
         if tensor.dtype not in _NAMES:
-            raise BadInput(f"tensor {name!r} must have one of the types {', '.join(DTYPES)}, got {tensor.dtype}")
+            raise BadInput(f"tensor {name!r} must have one of the types {', '.join(TENSOR_TYPES)}, got {tensor.dtype}")
         if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
             raise FloatingPointError(f"tensor {name!r} is not finite")
 
@@ -183,15 +183,15 @@ def _sha256(path: Path) -> str:
 
 def checkpoints(folder: Path) -> list[Path]:
     """All that are there, valid or not, oldest first."""
-    room = folder / ROOM
+    room = folder / _ROOM
     names = os.listdir(room) if room.is_dir() else []
     found = [room / name for name in names if _STEP.fullmatch(name)]
     return sorted(found, key=lambda path: (_step(path), not path.suffix))  # what was replaced is older
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Drop what dead processes were writing. Only for the holder of the folder's lock."""
-    for path in (*folder.glob("*.tmp-*"), *(folder / ROOM).glob("*.tmp-*")):
+    """Drop the unfinished files of dead processes. Only for the holder of the folder's lock."""
+    for path in (*folder.glob("*.tmp-*"), *(folder / _ROOM).glob("*.tmp-*")):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
@@ -208,10 +208,10 @@ def link_best(folder: Path) -> None:
             continue
         if score is not None and score > highest and not path.suffix:
             best, highest = path.name, score
-    link = folder / ROOM / BEST
+    link = folder / _ROOM / _BEST
     if best is None or (link.is_symlink() and os.readlink(link) == best):
         return
-    temporary = link.with_name(f"{BEST}.tmp-{os.getpid()}")
+    temporary = link.with_name(f"{_BEST}.tmp-{os.getpid()}")
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(best)
     os.replace(temporary, link)
@@ -219,8 +219,8 @@ def link_best(folder: Path) -> None:
 
 
 def _prune(folder: Path, step: int, keep: int) -> None:
-    """Drop the old, and whatever lies beyond `step`: a future abandoned when a corrupt checkpoint was passed over."""
-    link = folder / ROOM / BEST
+    """Drop old checkpoints, and any beyond `step`: a future abandoned when a corrupt checkpoint was passed over."""
+    link = folder / _ROOM / _BEST
     best = os.readlink(link) if link.is_symlink() else None
     existing = checkpoints(folder)
     kept = [path for path in existing if _step(path) <= step and not path.suffix][-keep:]
@@ -239,7 +239,7 @@ def _step(path: Path) -> int:
 
 
 def read_checkpoint(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The tensors and the state of one checkpoint, once every hash, size, shape, type and value is proven."""
+    """The tensors and the state of one checkpoint, once every hash, size, shape, type and value is verified."""
     tensors, manifest = read_with_manifest(path)
     return tensors, manifest["state"]
 
@@ -267,14 +267,14 @@ def newest_with_manifest(
         except Corrupt as error:
             warn(f"corrupt checkpoint passed over: {error}")
     if existing:
-        raise Corrupt(f"{folder / ROOM} holds no valid checkpoint: all {len(existing)} are corrupt")
+        raise Corrupt(f"{folder / _ROOM} holds no valid checkpoint: all {len(existing)} are corrupt")
     return None
 
 
 def read_with_manifest(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """As `read_checkpoint`, with the whole manifest."""
     manifest = _manifest(path)
-    about, file = manifest["file"], path / TENSORS
+    about, file = manifest["file"], path / _TENSORS
     require(file.is_file(), file, "is missing")
     try:
         size = file.stat().st_size
@@ -284,7 +284,7 @@ def read_with_manifest(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(file, framework="pt", device="cpu") as opened:
             # copies: a mapped file has any alignment, and alignment may change how a kernel rounds
             tensors = {name: opened.get_tensor(name).clone() for name in about["tensors"]}
-        check_finite(tensors)
+        check_tensors(tensors)
     except Corrupt:
         raise
     except (OSError, SafetensorError, RuntimeError, ValueError, ArithmeticError) as error:
@@ -294,9 +294,9 @@ def read_with_manifest(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def _manifest(path: Path) -> dict[str, Any]:
     """The manifest, once every field has the type that this file relies on."""
-    file = path / MANIFEST
+    file = path / _MANIFEST
     manifest = read_json(file)
-    require(manifest.get("format") == FORMAT, file, f"is not of format {FORMAT}")
+    require(manifest.get("format") == CHECKPOINT_FORMAT, file, f"is not of format {CHECKPOINT_FORMAT}")
     require(manifest.get("seal") == _seal(manifest), file, "has been altered: its seal does not fit")
     for key, kind in _FIELDS.items():
         require(type(manifest.get(key)) is kind, file, f"has no valid field {key!r}")
@@ -310,7 +310,7 @@ def _manifest(path: Path) -> dict[str, Any]:
 
 
 def _check_header(file: Path, expected: Mapping[str, Any]) -> None:
-    """What safetensors will believe, read by us first: it takes duplicate keys, and longer headers."""
+    """Check the header before safetensors reads it: it accepts duplicate keys, and longer headers."""
     with file.open("rb") as opened:
         length = int.from_bytes(opened.read(8), "little")
         require(length <= MAX_HEADER, file, f"has a header of more than {MAX_HEADER} bytes")
@@ -319,4 +319,4 @@ def _check_header(file: Path, expected: Mapping[str, Any]) -> None:
     for name, entry in header.items():
         found = {key: entry.get(key) for key in ("dtype", "shape")} if isinstance(entry, dict) else None
         require(found == expected[name], file, f"has another shape or type of {name[:80]!r} than its manifest says")
-        require(found is not None and found["dtype"] in [*DTYPES], file, f"has an unknown type of {name[:80]!r}")
+        require(found is not None and found["dtype"] in [*TENSOR_TYPES], file, f"has an unknown type of {name[:80]!r}")

@@ -1,6 +1,6 @@
-"""Files that are written whole or not at all, JSON that is read with suspicion, and the errors of both.
+"""Files that are written whole or not at all, JSON that is read strictly, and the errors of both.
 
-What the files hold is not known here.
+The contents of the files are not known here.
 """
 
 import errno
@@ -28,7 +28,7 @@ class Corrupt(BadInput):
 
 
 class DiskFull(OSError):
-    """No room for what was to be written; what was there before is untouched."""
+    """No room to write; the previous content is untouched."""
 
 
 # ---------------------------------------------------------------------------------------------------------- writing
@@ -73,7 +73,7 @@ def write_atomic(path: Path, text: str) -> None:
 
 
 def check_plain(value: object, where: str) -> None:
-    """Only what JSON gives back as it was (but a tuple becomes a list), or an error that names the place."""
+    """Refuse values that JSON would not give back (but a tuple becomes a list); the error names the place."""
     if isinstance(value, float) and not math.isfinite(value):
         raise FloatingPointError(f"{where} is {value}, which is not finite")
     if isinstance(value, Mapping):
@@ -135,7 +135,7 @@ def require(good: bool, file: Path, wrong: str) -> None:
 
 
 def one_line(error: BaseException) -> str:
-    """What an error says, however long, as one line."""
+    """The message of an error, however long, as one line."""
     return " ".join(str(error).split())[:200] or type(error).__name__
 
 

@@ -1,6 +1,6 @@
-"""How a run tells a person where it is: one live line on a terminal, a plain line now and then elsewhere, or nothing.
+"""Progress of a run: one live line on a terminal, a plain line now and then elsewhere, or nothing.
 
-What is worth telling is the training loop's business.
+The values shown are chosen by the training loop.
 """
 
 import sys
@@ -15,10 +15,10 @@ SECONDS_BETWEEN_REFRESHES = 0.25
 
 
 class Reporter(Protocol):
-    """Who shows progress."""
+    """Shows the progress of a run."""
 
     def show(self, step: int, text: str) -> None:
-        """The run is at `step`; `text` says what else is known."""
+        """Show that the run is at `step`, with `text` beside it."""
 
     def close(self) -> None:
         """Leave the terminal as it was."""
@@ -34,7 +34,7 @@ class Silent:
         pass
 
 
-class Lines:
+class PlainLines:
     """A plain line on stderr, at most one per `SECONDS_BETWEEN_LINES`, and the last one in any case."""
 
     def __init__(self, total: int) -> None:
@@ -82,11 +82,11 @@ class Terminal:
 
 
 def reporter(total: int, quiet: bool) -> Reporter:
-    """What suits where stderr goes."""
+    """The reporter that fits stderr: a terminal, a file, or none."""
     console = Console(stderr=True)
     if quiet:
         return Silent()
-    return Terminal(total, console) if console.is_terminal else Lines(total)
+    return Terminal(total, console) if console.is_terminal else PlainLines(total)
 
 
 class Pace:

@@ -1,6 +1,6 @@
-"""A run: a folder that can be read without us, survives any death of its process, and goes on where it stopped.
+"""A run: a folder that can be read without us, survives any death of its process, and can be resumed.
 
-What is trained is not known here; the loop brings its tensors, its state and its metrics.
+Which algorithm runs is not known here; the loop brings its tensors, its state and its metrics.
 """
 
 import errno
@@ -36,13 +36,13 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 class Stopped(Exception):
     """A signal asked the run to end, and everything is saved; the command line exits with `code`, 130 or 143."""
 
-    def __init__(self, signal: int) -> None:
-        super().__init__(f"stopped by signal {signal}; everything is saved and --resume goes on from here")
-        self.signal = signal
+    def __init__(self, number: int) -> None:
+        super().__init__(f"stopped by signal {number}; everything is saved, and --resume resumes from here")
+        self.signal = number
 
     @property
     def code(self) -> int:
-        """What a shell expects of a process that a signal ended."""
+        """The exit code a shell expects of a process that a signal ended."""
         return 128 + self.signal
 
 
@@ -60,7 +60,7 @@ def is_run(folder: Path) -> bool:
 def check_free(folder: Path) -> None:
     """Refuse a folder in which a run has begun."""
     if is_run(folder):
-        raise BadInput(f"{folder} already holds a run; use --resume to go on or another --out")
+        raise BadInput(f"{folder} already holds a run; use --resume to resume it or another --out")
 
 
 def check_place(folder: Path, resume: bool) -> None:
@@ -77,7 +77,7 @@ def check_place(folder: Path, resume: bool) -> None:
 
 
 def check_same_run(folder: Path, config: Mapping[str, Any]) -> None:
-    """Refuse, before long work, to go on with a run that was begun with another config."""
+    """Refuse, before long work, to resume a run that was started with another config."""
     _check_same(folder, read_json(folder / CONFIG), _plain(config))
 
 
@@ -85,11 +85,11 @@ class Run:
     """A folder readable without us: config.json, metrics.jsonl, TensorBoard events in tb/, checkpoints/.
 
     Inside `with run:` SIGINT and SIGTERM only set `run.signal`; the loop finishes its update, saves, and raises
-    `Stopped`. What belongs to a step is logged before that step is saved: a resumed run goes on behind the save.
+    `Stopped`. Metrics of a step are logged before that step is saved: a resumed run continues after the save.
     """
 
     folder: Path | None  # None: nothing is written
-    restored: tuple[dict[str, Tensor], dict[str, Any]] | None  # what the checkpoint held, when resuming
+    restored: tuple[dict[str, Tensor], dict[str, Any]] | None  # tensors and state of the checkpoint, when resuming
     exact: bool  # False: resumed with other versions or threads, so the same seed need not lead here again
 
     def __init__(self, folder: Path | None, total_steps: int, quiet: bool) -> None:
@@ -117,7 +117,7 @@ class Run:
     ) -> "Run":
         """A new run in `folder`, or with `resume` the one that is there; None: a run that writes nothing.
 
-        verify  of a checkpoint's state: raises `Corrupt` if what lies beside the checkpoint is not what it says
+        verify  of a checkpoint's state: raises `Corrupt` if the files beside the checkpoint do not match it
         """
         plain = _plain(config)
         run = cls(None if folder is None else Path(folder), total_steps, quiet)
@@ -187,12 +187,12 @@ class Run:
             self._events.flush()
 
     def note(self, text: str) -> None:
-        """Tell a person something before the first step."""
+        """Print a line before the first step."""
         if not self._quiet:
             sys.stderr.write(text + "\n")
 
     def progress(self, step: int, **shown: float | str) -> None:
-        """Tell a person: the step, what is shown, steps per second and the time left."""
+        """Show the step, the values given, steps per second and the time left."""
         if self._reporter is None:
             self._reporter = reporter(self._total, self._quiet)
             self._cleanup.callback(self._reporter.close)
@@ -203,7 +203,7 @@ class Run:
         self, step: int, tensors: Mapping[str, Tensor], state: Mapping[str, Any], score: float | None = None
     ) -> None:
         """Write a checkpoint; the last two stay, and the one with the highest `score`."""
-        store.check_finite(tensors)
+        store.check_tensors(tensors)
         if self.folder is not None:
             with writing(Path(self._metrics.name)):
                 os.fsync(self._metrics.fileno())  # a checkpoint must not be newer than the lines that led to it
@@ -211,7 +211,7 @@ class Run:
         self._saved = step
 
     def check_engine(self, engine: Mapping[str, str]) -> None:
-        """Another simulator than before: the run may go on, but is no longer the same run, and says so from now on."""
+        """Warn of another simulator than before: the run may resume, but is marked as not exact from now on."""
         before = None if self.restored is None else self.restored[1].get("engine")
         if before not in (None, dict(engine)) and self.exact:
             warn(f"the simulator was {before} and is now {dict(engine)}: the resumed run is not exact")
@@ -294,12 +294,12 @@ def _same_conditions(manifest: Mapping[str, Any]) -> bool:
     there = _leaves({key: manifest[key] for key in ("versions", "threads")})
     different = [f"{key} {there.get(key)} → {value}" for key, value in here.items() if there.get(key) != value]
     if different:
-        warn(f"the run goes on, but not bit for bit as it would have: {', '.join(different)}")
+        warn(f"the run resumes, but not bit for bit as it would have: {', '.join(different)}")
     return not different
 
 
 def _cut_metrics(path: Path, step: int) -> float:
-    """Drop what was logged after `step` and a line that a crash cut; returns the time of the last line that stays."""
+    """Drop lines logged after `step` and a line that a crash cut; returns the time of the last line that stays."""
     kept, seconds = [], 0.0
     if not path.exists():
         return seconds

@@ -1,1 +1,1 @@
-"""What a person asks for, made of the rooms below: train, robustify, reproduce, audit."""
+"""Whole tasks built from the other packages: train, robustify, reproduce, audit."""

@@ -1,6 +1,6 @@
 """The paper's figures about single agents of the zoo: GWC beside AWC and ACR on Freeway, and the bias of Q on Pong.
 
-Tables are filled in `reproduce`; how a figure is drawn is in `reports.plots`.
+Tables are filled in `reproduce`; how a figure is drawn is in `reports.figures`.
 """
 
 import dataclasses
@@ -24,8 +24,7 @@ from radial.evaluation.certificates import acr
 from radial.evaluation.q_bias import q_bias
 from radial.evaluation.worst_case import awc
 from radial.recipes.recipe import recipe
-from radial.workflows.book import SCORES, Book
-from radial.workflows.protocol import SEED, Score, Subject, Watch, silent
+from radial.workflows.protocol import EVALUATIONS, SEED, Book, CellResult, EvaluatedAgent, Watcher, silent
 from radial.workflows.reproduce import resident
 from radial.workflows.seeds import how_to_train
 
@@ -33,12 +32,12 @@ BOUND = "ibp"
 RADII = tuple(pixels / 255 for pixels in (1.0, 1.2, 1.3, 1.4, 1.5))
 STARTS, HORIZON = 20, 80  # as in the paper
 BUDGET = 10_000  # states; the paper gives up after 2,000 paths
-EPISODES, DISCOUNT = 5, 0.99
+Q_EPISODES, DISCOUNT = 5, 0.99
 CROSSERS = (("freeway-radial-dqn",), ("freeway-small-radial-dqn",))
 PLAYERS = (("pong-dqn", "pong-radial-dqn"), ("pong-small-dqn", "pong-small-radial-dqn"))
 
 
-def from_zoo(choices: Sequence[Sequence[str]]) -> list[Subject]:
+def from_zoo(choices: Sequence[Sequence[str]]) -> list[EvaluatedAgent]:
     """The agents of the first choice that the zoo has all of."""
     names = zoo_names()
     for wanted in choices:
@@ -49,18 +48,18 @@ def from_zoo(choices: Sequence[Sequence[str]]) -> list[Subject]:
     raise BadInput(f"no agent {told}: {'; '.join(how_to_train(recipe(name)) for name in missing)}")
 
 
-def who(subject: Subject) -> dict[str, Any]:
+def who(agent: EvaluatedAgent) -> dict[str, Any]:
     """An agent, as a result names it."""
-    card = subject.card
+    card = agent.card
     return {
-        "name": subject.name, "steps": card.steps, "seed": card.seed, "commit": card.commit, "sha256": subject.sha256,
-        "engine": dict(subject.engine),
+        "name": agent.name, "steps": card.steps, "seed": card.seed, "commit": card.commit, "sha256": agent.sha256,
+        "engine": dict(agent.engine),
     }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """A figure's data: what it says, and the evaluations it rests on.
+    """A figure's data, and the evaluations it rests on.
 
     agents   as `who` names them
     points   one for each thing that is drawn, as JSON
@@ -72,7 +71,7 @@ class Drawn:
     agents: tuple[Mapping[str, Any], ...]
     protocol: Mapping[str, Any]
     points: tuple[Mapping[str, Any], ...]
-    scores: tuple[Score, ...]
+    results: tuple[CellResult, ...]
 
     def document(self) -> dict[str, Any]:
         """Everything but the evaluations, as JSON."""
@@ -83,81 +82,81 @@ class Drawn:
 
     def to_json(self) -> dict[str, Any]:
         """Everything."""
-        return {**self.document(), SCORES: {score.key: dict(score.facts) for score in self.scores}}
+        return {**self.document(), EVALUATIONS: {found.key: dict(found.facts) for found in self.results}}
 
 
 # ------------------------------------------------------------------------------------------------- GWC, AWC, ACR
 
 
 def gwc_awc_acr(
-    out: Path, *, episodes: int | None = None, fresh: bool = False, watch: Watch = silent, budget: int = BUDGET
+    out: Path, *, episodes: int | None = None, fresh: bool = False, watch: Watcher = silent, budget: int = BUDGET
 ) -> Drawn:
     """Freeway's first 80 steps from several starts: is the crossing certain? Each search is saved when it is finished.
 
-    Of each start and ε: +1 if every sequence of possible actions is paid within 80 steps, −1 if one is not, and 0 for
-    AWC if the budget ended before either was known (the authors drop those; here they are told). GWC asks the same of
-    the greedy worst case. ACR is the certified share of the undisturbed agent's steps up to its first reward.
+    For each start and ε: +1 if every sequence of possible actions is rewarded within 80 steps, −1 if one is not, and 0
+    for AWC if the budget ended before either was known (the authors drop those; here they are reported). GWC asks the
+    same of the greedy worst case. ACR is the certified share of the steps of clean episodes up to the first reward.
 
     episodes  how many starts; None: the paper's 20
     """
-    (subject,) = from_zoo(CROSSERS)
+    (agent,) = from_zoo(CROSSERS)
     starts = STARTS if episodes is None else episodes
     check_whole("episodes", starts, 1)
     book = Book(out / "gwc-awc-acr.json", fresh=fresh)
     proof = {"bound": BOUND, "arithmetic": "outward-rounded", "horizon": HORIZON}
-    points, scores = [], []
+    points, results = [], []
     for radius in RADII:
-        with watch(f"{subject.name}, AWC {spell_radius(radius)}", starts) as progress:
+        with watch(f"{agent.name}, AWC {spell_radius(radius)}", starts) as progress:
             searched = []
             for number, seed in enumerate(env_seeds(SEED, starts)):
-                key = _key(subject, "awc", **proof, radius=radius, seed=seed, budget=budget)
-                searched.append(book.get(key, partial(_search, subject, key)))
+                key = _key(agent, "awc", **proof, radius=radius, seed=seed, budget=budget)
+                searched.append(book.get(key, partial(_search, agent, key)))
                 if progress is not None:
                     progress(number + 1)
-        key = _key(subject, "acr until the first reward", **proof, radius=radius, seed=SEED, episodes=starts)
-        with watch(f"{subject.name}, ACR {spell_radius(radius)}", starts):
-            rate = book.get(key, partial(_rate, subject, key))
-        points.append(_point(radius, [score.facts["starts"][0] for score in searched], rate))
-        scores += [*searched, rate]
+        key = _key(agent, "acr until the first reward", **proof, radius=radius, seed=SEED, episodes=starts)
+        with watch(f"{agent.name}, ACR {spell_radius(radius)}", starts):
+            rate = book.get(key, partial(_rate, agent, key))
+        points.append(_point(radius, [found.facts["starts"][0] for found in searched], rate))
+        results += [*searched, rate]
     drawn = Drawn(
-        "gwc-awc-acr", "GWC, AWC and ACR on Freeway", "RADIAL, figure on Freeway's first 80 steps", (who(subject),),
+        "gwc-awc-acr", "GWC, AWC and ACR on Freeway", "RADIAL, figure on Freeway's first 80 steps", (who(agent),),
         {"starts": starts, "seed": SEED, "horizon": HORIZON, "bound": BOUND, "budget": budget},
-        tuple(points), tuple(scores),
+        tuple(points), tuple(results),
     )  # fmt: skip
     book.save(drawn.document())
     return drawn
 
 
-def _key(subject: Subject, measure: str, **settings: Any) -> dict[str, Any]:
+def _key(agent: EvaluatedAgent, measure: str, **settings: Any) -> dict[str, Any]:
     """Everything that a number depends on."""
-    about = {"weights": subject.sha256, "env": str(subject.env), "engine": dict(subject.engine)}
+    about = {"weights": agent.sha256, "env": str(agent.env), "engine": dict(agent.engine)}
     return {**about, "measure": measure, **settings}
 
 
-def _search(subject: Subject, key: Mapping[str, Any]) -> Score:
+def _search(agent: EvaluatedAgent, key: Mapping[str, Any]) -> CellResult:
     """AWC from one start."""
-    world = make_cloneable(subject.env, key["seed"])
+    world = make_cloneable(agent.env, key["seed"])
     try:
         found = awc(
-            subject.agent, world, key["radius"], key["bound"], 1, key["seed"],
-            horizon=key["horizon"], budget=key["budget"], name=subject.name,
+            agent.agent, world, key["radius"], key["bound"], 1, key["seed"],
+            horizon=key["horizon"], budget=key["budget"], name=agent.name,
         )  # fmt: skip
     finally:
         world.close()
-    return Score.of({"key": dict(key), **found.to_json()})
+    return CellResult.of({"key": dict(key), **found.to_json()})
 
 
-def _rate(subject: Subject, key: Mapping[str, Any]) -> Score:
+def _rate(agent: EvaluatedAgent, key: Mapping[str, Any]) -> CellResult:
     """ACR of all starts at once."""
-    world = UntilReward(make_env(subject.env, key["episodes"], key["seed"]))
+    world = UntilReward(make_env(agent.env, key["episodes"], key["seed"]))
     try:
         found = acr(
-            subject.agent, world, key["radius"], key["bound"], key["episodes"], key["seed"],
-            horizon=key["horizon"], name=subject.name,
+            agent.agent, world, key["radius"], key["bound"], key["episodes"], key["seed"],
+            horizon=key["horizon"], name=agent.name,
         )  # fmt: skip
     finally:
         world.close()
-    return Score.of({"key": dict(key), **found.to_json()})
+    return CellResult.of({"key": dict(key), **found.to_json()})
 
 
 def crossing(start: Mapping[str, Any]) -> int:
@@ -167,7 +166,7 @@ def crossing(start: Mapping[str, Any]) -> int:
     return 1 if start["lower"] is not None and start["lower"] > 0 else 0
 
 
-def _point(radius: float, starts: Sequence[Mapping[str, Any]], rate: Score) -> dict[str, Any]:
+def _point(radius: float, starts: Sequence[Mapping[str, Any]], rate: CellResult) -> dict[str, Any]:
     """One ε. Shares are means of (x + 1)/2, as the paper draws it; AWC's lies between two where not all is known."""
     worst = [crossing(start) for start in starts]
     greedy = [1 if start["greedy"] > 0 else -1 for start in starts]
@@ -180,10 +179,10 @@ def _point(radius: float, starts: Sequence[Mapping[str, Any]], rate: Score) -> d
 
 
 class UntilReward(EnvWrapper):
-    """A vector env whose first episodes end with their first positive score; what comes later is nobody's business."""
+    """A vector env whose first episodes end with their first positive reward; later episodes are not used."""
 
     def step(self, action: Tensor) -> Step:
-        """Act in every env; a positive score ends an episode."""
+        """Act in every env; a positive reward ends an episode."""
         step = self.env.step(action)
         return dataclasses.replace(step, terminated=step.terminated | (step.real & (step.score > 0)))
 
@@ -191,40 +190,40 @@ class UntilReward(EnvWrapper):
 # --------------------------------------------------------------------------------------------------------- bias of Q
 
 
-def q_biases(out: Path, *, episodes: int | None = None, fresh: bool = False, watch: Watch = silent) -> Drawn:
+def q_biases(out: Path, *, episodes: int | None = None, fresh: bool = False, watch: Watcher = silent) -> Drawn:
     """Predicted minus realised Q along greedy episodes of Pong, of the standard and of the RADIAL agent.
 
     episodes  of each agent; None: 5
     """
-    subjects = from_zoo(PLAYERS)
-    count = EPISODES if episodes is None else episodes
+    agents = from_zoo(PLAYERS)
+    count = Q_EPISODES if episodes is None else episodes
     check_whole("episodes", count, 1)
     book = Book(out / "q-bias.json", episodes=count, fresh=fresh)
-    scores = []
-    for subject in subjects:
-        key = _key(subject, "q-bias", seed=SEED, episodes=count, discount=DISCOUNT)
-        with watch(f"{subject.name}, bias of Q", count) as progress:
-            scores.append(book.get(key, partial(_bias, subject, key, progress)))
+    results = []
+    for agent in agents:
+        key = _key(agent, "q-bias", seed=SEED, episodes=count, discount=DISCOUNT)
+        with watch(f"{agent.name}, bias of Q", count) as progress:
+            results.append(book.get(key, partial(_bias, agent, key, progress)))
     drawn_of = ("mean", "sem", "errors", "returns", "predicted", "realised")
     points = [
-        {"agent": subject.name} | {name: score.facts[name] for name in drawn_of}
-        for subject, score in zip(subjects, scores, strict=True)
+        {"agent": agent.name} | {name: found.facts[name] for name in drawn_of}
+        for agent, found in zip(agents, results, strict=True)
     ]
     drawn = Drawn(
         "q-bias", "Predicted minus realised Q on Pong", "RADIAL, figure on the bias of Q",
-        tuple(who(subject) for subject in subjects), {"episodes": count, "seed": SEED, "discount": DISCOUNT},
-        tuple(points), tuple(scores),
+        tuple(who(agent) for agent in agents), {"episodes": count, "seed": SEED, "discount": DISCOUNT},
+        tuple(points), tuple(results),
     )  # fmt: skip
     book.save(drawn.document())
     return drawn
 
 
-def _bias(subject: Subject, key: Mapping[str, Any], progress: Callable[[int], None] | None) -> Score:
+def _bias(agent: EvaluatedAgent, key: Mapping[str, Any], progress: Callable[[int], None] | None) -> CellResult:
     found = q_bias(
-        subject.agent, subject.env, key["episodes"], key["seed"], discount=DISCOUNT, name=subject.name,
+        agent.agent, agent.env, key["episodes"], key["seed"], discount=DISCOUNT, name=agent.name,
         progress=progress,
     )  # fmt: skip
-    return Score.of({"key": dict(key), **found.to_json()})
+    return CellResult.of({"key": dict(key), **found.to_json()})
 
 
 FIGURES: dict[str, Callable[..., Drawn]] = {"gwc-awc-acr": gwc_awc_acr, "q-bias": q_biases}

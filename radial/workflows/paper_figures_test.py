@@ -9,10 +9,11 @@ import torch
 
 from radial.core.data import BadInput, EnvSpec
 from radial.envs.make import make_env
-from radial.recipes.reproduce_test import agent_of, played  # noqa: F401
-from radial.reports.plots import page, plot
+from radial.reports.figures import paper_figure
+from radial.reports.markdown import figure_page
 from radial.workflows import paper_figures as figures
 from radial.workflows.paper_figures import FIGURES, RADII, UntilReward, crossing, gwc_awc_acr, q_biases
+from radial.workflows.reproduce_test import agent_of, played  # noqa: F401
 
 
 class Found:
@@ -77,11 +78,11 @@ def test_shares_by_hand(searches: list[float], tmp_path: Path) -> None:
     assert second["awc_share"] == pytest.approx([1 / 3, 2 / 3])
     facts = json.loads(Path("results/gwc-awc-acr.json").read_text())
     assert facts == drawn.to_json()
-    text = page(drawn)
+    text = figure_page(drawn.document())
     assert "| 1/255   | 0.750 ± 0.102 | 1.000 | 1.000         | 0           |" in text
     assert "0.333 … 0.667" in text
     pytest.importorskip("matplotlib")
-    plot(drawn, tmp_path / "a.png")
+    paper_figure(drawn.document(), tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
 
 
@@ -121,11 +122,11 @@ def test_q_bias_of_both_agents(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
         agent_of(name, seed, f"zoo/{name}")
     drawn = q_biases(Path("results"), episodes=2)
     assert [point["agent"] for point in drawn.points] == ["zoo/pong-small-dqn", "zoo/pong-small-radial-dqn"]
-    assert [score.mean for score in drawn.scores] == [2.0, 0.5]
-    assert "| zoo/pong-small-dqn        | 2.000 ± 0.000 " in page(drawn)
+    assert [found.mean for found in drawn.results] == [2.0, 0.5]
+    assert "| zoo/pong-small-dqn        | 2.000 ± 0.000 " in figure_page(drawn.document())
     assert json.loads(Path("results/q-bias.json").read_text())["protocol"]["discount"] == 0.99
     pytest.importorskip("matplotlib")
-    plot(drawn, tmp_path / "a.png")
+    paper_figure(drawn.document(), tmp_path / "a.png")
 
 
 @pytest.mark.parametrize(

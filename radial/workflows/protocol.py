@@ -1,92 +1,69 @@
-"""How agents are scored for a table: the one protocol, and what makes two results the same result.
+"""The one protocol by which agents are evaluated for tables and figures, and the file that keeps their results.
 
-The loop that plays is in `evaluation`; which agents are scored, and where results are kept, is not known here.
+Equal keys mean equal numbers, so nothing is played twice. The loop that plays is in `evaluation`; which agents are
+evaluated, and what else a file says about them, is not known here.
 """
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save as encode
+from safetensors.torch import save as safetensors_bytes
 
 from radial.agents.convert import own
 from radial.agents.saved import load_agent
 from radial.attacks import ATTACKS
-from radial.core.agent import Attack
+from radial.core.agent import Agent, Attack
 from radial.core.data import BadInput, EnvSpec
-from radial.core.text import spell_radius
 from radial.envs.make import make_env
 from radial.evaluation import statistics
 from radial.evaluation.certificates import Search, acr, gwc
 from radial.evaluation.play import Fittable, evaluate, spec_of
+from radial.recipes.tables import Column
+from radial.runs.files import Corrupt, DiskFull, read_json, write_atomic
 
-EPISODES = 50  # as in the paper, but for Atari
+EPISODES = 50  # as in the paper, but for Atari and ProcGen
 EPISODES_OF = {"atari": 20, "procgen": 1_000}  # by suite
 ENVS = 50  # at most, side by side
 SEED = 1234  # of every evaluation; training seeds are small numbers
-LABELS = {
-    "none": "nominal", "mad": "MAD", "pgd": "PGD", "pgd-procgen": "PGD", "pgd-strong": "PGD strong", "fgsm": "FGSM",
-    "gwc": "GWC", "acr": "ACR",
-}  # fmt: skip
+EVALUATIONS = "evaluations"  # the field of a results file that holds them
 
-# Columns that are proven and not attacked: what is called with what, all of which is part of a result's key.
+# Columns that are certified and not attacked: which function with which settings, all part of a result's key.
 CERTIFICATES: dict[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
     "gwc": (gwc, {"bound": "ibp", "rule": "bounds", "num_envs": ENVS}),
     "acr": (acr, {"bound": "ibp", "search": Search(), "num_envs": ENVS}),
 }
 
-# Called with what is played and the number of episodes; gives what is to be called with how many are finished.
-Watch = Callable[[str, int], AbstractContextManager[Callable[[int], None] | None]]
+# Called with what is played and the number of episodes; the context gives a function of how many are finished.
+Watcher = Callable[[str, int], AbstractContextManager[Callable[[int], None] | None]]
 
 
 def silent(what: str, episodes: int) -> AbstractContextManager[None]:
-    """A `Watch` that nobody watches."""
+    """A `Watcher` that shows nothing."""
     return nullcontext()
 
 
-@dataclass(frozen=True)
-class Column:
-    """An attack, by its key in ATTACKS, or a certificate, by its key in CERTIFICATES; at a radius in network units.
-
-    stochastic  the agent samples its actions
-    """
-
-    attack: str
-    radius: float
-    stochastic: bool = False
-
-    @property
-    def label(self) -> str:
-        """Such as "nominal", "MAD 0.075" or "PGD 1/255"."""
-        name = LABELS.get(self.attack, self.attack)
-        return name if self.attack == "none" else f"{name} {spell_radius(self.radius)}"
-
-    @property
-    def share(self) -> bool:
-        """Whether its numbers are shares of steps, in [0, 1], and not returns."""
-        return self.attack == "acr"
-
-    @property
-    def settings(self) -> str:
-        """What the attack or the certificate is, exactly."""
-        if self.attack not in CERTIFICATES:
-            return repr(ATTACKS[self.attack]())
-        given = {"arithmetic": "outward-rounded", **CERTIFICATES[self.attack][1]}
-        return f"{self.attack}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+def settings_of(column: Column) -> str:
+    """The exact settings of a column's attack or certificate."""
+    if column.attack not in CERTIFICATES:
+        return repr(ATTACKS[column.attack]())
+    given = {"arithmetic": "outward-rounded", **CERTIFICATES[column.attack][1]}
+    return f"{column.attack}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
 
-NOMINAL = Column("none", 0.0)
+# -------------------------------------------------------------------------------------------------------- one result
 
 
 @dataclass(frozen=True)
-class Score:
-    """What an evaluation found.
+class CellResult:
+    """The result of one evaluation.
 
     key    names what was evaluated and how: equal keys, equal numbers
     facts  the whole evaluation as JSON, the number of every episode included
@@ -98,8 +75,8 @@ class Score:
     facts: Mapping[str, Any]
 
     @classmethod
-    def of(cls, facts: Mapping[str, Any]) -> "Score":
-        """A score from its facts; mean and standard error are computed from the episodes and not believed."""
+    def of(cls, facts: Mapping[str, Any]) -> "CellResult":
+        """A result from its facts; mean and standard error are computed from the episodes and not believed."""
         values = _VALUES.get(str(facts.get("metric")), _returns)(facts)
         return cls(hashed(facts["key"]), statistics.mean(values), statistics.sem(values), facts)
 
@@ -117,17 +94,23 @@ _VALUES: dict[str, Callable[[Mapping[str, Any]], list[float]]] = {
 }
 
 
-Measure = Callable[["Subject", Column], Score]
+def hashed(key: Mapping[str, Any]) -> str:
+    """A short name for a key: 16 digits of SHA-256."""
+    text = json.dumps(key, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-class Subject:
-    """An agent to be scored, under the name it is reported by; an attack that learns against it learns once."""
+# ------------------------------------------------------------------------------------------------ who is evaluated
+
+
+class EvaluatedAgent:
+    """An agent under the name it is reported by; an attack that learns against it learns once."""
 
     def __init__(self, name: str, folder: Path, options: Mapping[str, Any] | None = None) -> None:
         """An agent in the env of its card, or in that env with other options."""
         self.name, self.folder, self.agent = name, folder, own(load_agent(folder), "agent")
         if self.agent.card.env is None:
-            raise BadInput(f"{name} does not say where it acts")
+            raise BadInput(f"{name}: no environment recorded on its card")
         self.card, self.env = self.agent.card, spec_of(self.agent.card.env)
         if options is not None:
             self.env = replace(self.env, options=dict(options))
@@ -137,10 +120,10 @@ class Subject:
     def sha256(self) -> str:
         """Of the weights in float32, as `save` writes them."""
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.agent.state_dict().items()}
-        return hashlib.sha256(encode(weights)).hexdigest()
+        return hashlib.sha256(safetensors_bytes(weights)).hexdigest()
 
     def round_to(self, dtype: torch.dtype) -> None:
-        """Make the weights what they are once saved in `dtype`, so that what is scored is what is saved."""
+        """Round the weights as saving them in `dtype` will, so that what is evaluated is what is saved."""
         with torch.no_grad():
             for parameter in self.agent.parameters():
                 parameter.copy_(parameter.to(dtype))
@@ -151,9 +134,9 @@ class Subject:
         """Backend, version and simulator that its environment runs on."""
         return engine_of(self.env)
 
-    def elsewhere(self, options: Mapping[str, Any] | None) -> "Subject":
+    def elsewhere(self, options: Mapping[str, Any] | None) -> "EvaluatedAgent":
         """The same agent in its env with other options, on other levels say; None: where it is."""
-        return self if options is None else Subject(self.name, self.folder, options)
+        return self if options is None else EvaluatedAgent(self.name, self.folder, options)
 
     def key(self, column: Column, episodes: int) -> dict[str, Any]:
         """Everything that the numbers depend on."""
@@ -163,25 +146,25 @@ class Subject:
             "env": str(self.env),
             "engine": dict(self.engine),
             "attack": column.attack,
-            "attack_settings": column.settings,
+            "attack_settings": settings_of(column),
             "radius": column.radius,
             "episodes": episodes,
             "seed": SEED,
             **how,
         }
 
-    def score(self, column: Column, episodes: int = EPISODES, watch: Watch = silent) -> Score:
+    def evaluate(self, column: Column, episodes: int = EPISODES, watch: Watcher = silent) -> CellResult:
         """Play: Gymnasium's own engine, the most likely action or a sampled one, a frozen normaliser."""
         with watch(f"{self.name}, {column.label}", episodes) as progress:
             facts = self._play(column, episodes, progress)
-        return Score.of({"key": self.key(column, episodes), **facts})
+        return CellResult.of({"key": self.key(column, episodes), **facts})
 
     def _play(self, column: Column, episodes: int, progress: Callable[[int], None] | None) -> dict[str, Any]:
         more: dict[str, Any] = {"episodes": episodes, "seed": SEED, "name": self.name, "progress": progress}
         if column.attack in CERTIFICATES:
             certify, settings = CERTIFICATES[column.attack]
             proven: dict[str, Any] = certify(self.agent, self.env, column.radius, **settings, **more).to_json()
-            return proven | {"attack": column.attack, "attack_settings": column.settings}
+            return proven | {"attack": column.attack, "attack_settings": settings_of(column)}
         attack = None if column.attack == "none" else self._attack(column.attack)
         found = evaluate(self.agent, self.env, attack, column.radius, stochastic=column.stochastic, **more)
         return found.to_json() | {"attack": column.attack, "attack_settings": found.attack}
@@ -189,25 +172,25 @@ class Subject:
     def _attack(self, name: str) -> Attack | Fittable:
         if name not in self._attacks:
             made = ATTACKS[name]()
-            self._attacks[name] = Once(made) if isinstance(made, Fittable) else made
+            self._attacks[name] = FittedOnce(made) if isinstance(made, Fittable) else made
         return self._attacks[name]
 
 
-class Once:
-    """An attack that learns when it is first asked to, and then is what it has become."""
+class FittedOnce:
+    """An attack that learns when it is first asked to, and is then reused as it was fitted."""
 
     def __init__(self, attack: Fittable) -> None:
         self._attack, self._fitted = attack, None  # type: Fittable, Attack | None
 
-    def fit(self, agent: Any, env: EnvSpec, seed: int) -> Attack:
-        """What attacks; agent, env and seed are the same each time."""
+    def fit(self, agent: Agent, env: EnvSpec, seed: int) -> Attack:
+        """The fitted attack; agent, env and seed are the same each time."""
         if self._fitted is None:
             self._fitted = self._attack.fit(agent, env, seed)
         return self._fitted
 
 
 def episodes_for(env: EnvSpec) -> int:
-    """How many the paper plays in such an env."""
+    """How many episodes the paper plays in such an env."""
     return EPISODES_OF.get(env.suite, EPISODES)
 
 
@@ -218,7 +201,90 @@ def engine_of(env: EnvSpec) -> Mapping[str, str]:
     return made.engine
 
 
-def hashed(key: Mapping[str, Any]) -> str:
-    """A short name for a key: 16 digits of SHA-256."""
-    text = json.dumps(key, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+Measure = Callable[[EvaluatedAgent, Column], CellResult]
+
+# ------------------------------------------------------------------------------------------------ the file of results
+
+
+class Book:
+    """A JSON file whose field `evaluations` holds every finished evaluation under the hash of its key."""
+
+    def __init__(self, path: Path, *, episodes: int = EPISODES, fresh: bool = False, watch: Watcher = silent) -> None:
+        """Open the file if it is there; `fresh` plays again what it holds."""
+        _check_writable(path)
+        self.path, self.episodes, self._watch = path, episodes, watch
+        self._results = _read(path)
+        self._stale = set(self._results) if fresh else set()
+
+    def find(self, agent: EvaluatedAgent, column: Column) -> CellResult | None:
+        """The known result, or None."""
+        return self._results.get(hashed(agent.key(column, self.episodes)))
+
+    def measure(self, agent: EvaluatedAgent, column: Column) -> CellResult:
+        """The known result, or else a new one, played and saved."""
+        key = agent.key(column, self.episodes)
+        return self.get(key, lambda: agent.evaluate(column, self.episodes, self._watch))
+
+    def get(self, key: Mapping[str, Any], play: Callable[[], CellResult]) -> CellResult:
+        """The result known under a key, or else that of `play`, saved at once."""
+        known = self._results.get(hashed(key))
+        if known is not None and known.key not in self._stale:
+            return known
+        found = play()
+        self._results[found.key] = found
+        self._stale.discard(found.key)
+        self.save()
+        return found
+
+    def save(self, document: Mapping[str, Any] | None = None) -> None:
+        """Write all results and the fields of `document`; results another process added meanwhile stay."""
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with _locked(self.path.parent):
+                before = read_json(self.path) if self.path.exists() else {}
+                self._results = _read(self.path) | self._results
+                whole = {**before, **(document or {})}
+                whole.pop(EVALUATIONS, None)  # the long part comes last
+                whole[EVALUATIONS] = {key: dict(found.facts) for key, found in sorted(self._results.items())}
+                write_atomic(self.path, json.dumps(whole, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+        except DiskFull:
+            raise
+        except OSError as error:
+            raise BadInput(f"{self.path} cannot be written: {error.strerror}") from None
+
+
+def _read(path: Path) -> dict[str, CellResult]:
+    """The results in a file, each under the key that its own facts give."""
+    if not path.exists():
+        return {}
+    found = read_json(path).get(EVALUATIONS, {})
+    try:
+        results = {name: CellResult.of(facts) for name, facts in found.items()}
+        wrong = [name for name, result in results.items() if result.key != name]
+    except (AttributeError, KeyError, TypeError, ValueError, BadInput):
+        raise Corrupt(f"{path} does not hold results as they were written; move it away") from None
+    if wrong:
+        raise Corrupt(f"{path}: result {wrong[0]} is not of what it says; move the file away")
+    return results
+
+
+def _check_writable(path: Path) -> None:
+    """Refuse before an hour of work what could not be saved after it."""
+    parent = path.parent
+    while not parent.exists():
+        parent = parent.parent
+    if not parent.is_dir() or not os.access(parent, os.W_OK):
+        raise BadInput(f"out must be a folder that can be written to, {parent} cannot")
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process at a time; the kernel lets go of the lock however it ends."""
+    import fcntl  # not on every system, and the rest of the library does not need it
+
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

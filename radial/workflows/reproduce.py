@@ -1,6 +1,6 @@
 """`reproduce`: a paper's table, every cell beside our own agent's.
 
-Which cells there are is in `tables`, how one is played in `protocol`, how the result is shown in `reports`.
+Which cells there are is in `recipes.tables`, how one is evaluated in `protocol`, how the result is shown in `reports`.
 """
 
 import math
@@ -13,21 +13,20 @@ from radial.agents.zoo import zoo_folder, zoo_names
 from radial.core.checks import check_whole
 from radial.core.data import BadInput
 from radial.recipes.recipe import Cell, recipe
-from radial.recipes.tables import Row, Table
-from radial.workflows.book import SCORES, Book
-from radial.workflows.protocol import SEED, Column, Score, Subject, Watch, silent
+from radial.recipes.tables import LABELS, Column, Row, Table
+from radial.workflows.protocol import EVALUATIONS, SEED, Book, CellResult, EvaluatedAgent, Watcher, silent
 from radial.workflows.seeds import (
-    deciding,
+    agents_of,
+    card_config,
+    evaluate_seeds,
     how_to_train,
-    plain,
-    rule,
-    score_seeds,
     seeds_on_card,
-    subjects_of,
+    selection_column,
+    selection_rule,
     summarize_seeds,
 )
 
-WIDTH = 2.0  # combined standard errors within which two means match
+MATCH_WIDTH = 2.0  # combined standard errors within which two means match
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Entry:
 
     column: Column
     paper: Cell
-    ours: Score | None
+    ours: CellResult | None
 
     @property
     def match(self) -> str | None:
@@ -52,7 +51,7 @@ class Entry:
         ):
             return None
         gap = self.ours.mean - self.paper.mean
-        if abs(gap) <= WIDTH * math.hypot(self.ours.sem, self.paper.sem):
+        if abs(gap) <= MATCH_WIDTH * math.hypot(self.ours.sem, self.paper.sem):
             return "within"
         return "above" if gap > 0 else "below"
 
@@ -61,7 +60,7 @@ class Entry:
 class Trained:
     """Our agent of a row.
 
-    seeds    what each trained seed scored; empty: not known
+    seeds    the results of each trained seed by column; empty: not known
     changed  settings in which its training differs from the recipe as it is now
     """
 
@@ -121,16 +120,16 @@ class Line:
 
 @dataclass(frozen=True)
 class Result:
-    """A table with what was found."""
+    """A table with our results."""
 
     table: Table
     episodes: int
     lines: tuple[Line, ...]
 
     @property
-    def rule(self) -> str:
-        """How of several seeds one is chosen, in words."""
-        return rule(deciding(recipe(self.table.rows[0].recipe)))
+    def selected_by(self) -> Column:
+        """The column by which one of several seeds is chosen."""
+        return selection_column(recipe(self.table.rows[0].recipe))
 
     def document(self) -> dict[str, Any]:
         """Everything but the evaluations, as JSON."""
@@ -138,14 +137,43 @@ class Result:
             "table": self.table.name,
             "title": self.table.title,
             "source": self.table.source,
-            "protocol": {"episodes": self.episodes, "seed": SEED, "chosen by": self.rule, "match": f"{WIDTH:g} SEM"},
+            "protocol": {
+                "episodes": self.episodes,
+                "seed": SEED,
+                "chosen by": selection_rule(self.selected_by),
+                "match": f"{MATCH_WIDTH:g} SEM",
+            },
             "rows": [line.to_json() for line in self.lines],
         }
 
     def to_json(self) -> dict[str, Any]:
         """Everything, with the evaluations that the cells name."""
-        scores = [entry.ours for line in self.lines for entry in line.entries if entry.ours is not None]
-        return {**self.document(), SCORES: {score.key: dict(score.facts) for score in scores}}
+        found = [entry.ours for line in self.lines for entry in line.entries if entry.ours is not None]
+        return {**self.document(), EVALUATIONS: {one.key: dict(one.facts) for one in found}}
+
+    def report(self) -> dict[str, Any]:
+        """Plain data for `reports`: the document, and the words that a page or a figure puts around it."""
+        rows = [
+            {**line.to_json(), "reported": line.row.reported, "reduced": line.row.beside is not None}
+            for line in self.lines
+        ]
+        columns = [
+            {"key": column.key, "label": column.label, "radius": column.radius, "share": column.share}
+            for column in self.table.columns
+        ]
+        return {
+            **self.document(),
+            "rows": rows,
+            "columns": columns,
+            "acts": self.table.acts,
+            "units": self.table.units,
+            "notes": self.table.notes,
+            "every_seed": self.table.every_seed,
+            "reported": self.table.reported,
+            "errors_reported": all(cell.sem is not None for row in self.table.rows for cell in row.paper),
+            "match_width": MATCH_WIDTH,
+            "selected_under": LABELS[self.selected_by.attack],
+        }
 
     def only(self, names: Collection[str]) -> "Result":
         """The lines of these tasks and recipes."""
@@ -161,7 +189,7 @@ def reproduce(
     runs: Mapping[str, Sequence[Path]] | None = None,
     episodes: int | None = None,
     fresh: bool = False,
-    watch: Watch = silent,
+    watch: Watcher = silent,
 ) -> Result:
     """Fill a table. Every cell is saved in `out/NAME.json` when it is finished, and not played again.
 
@@ -186,58 +214,57 @@ def reproduce(
     return result
 
 
-def _agent(table: Table, row: Row, runs: Sequence[Path] | None, book: Book) -> tuple[Subject, Mapping[str, Any]] | None:
-    """Our agent for a row, and what the seeds it was chosen among scored."""
+def _agent(
+    table: Table, row: Row, runs: Sequence[Path] | None, book: Book
+) -> tuple[EvaluatedAgent, Mapping[str, Any]] | None:
+    """Our agent for a row, and the results of the seeds it was chosen among."""
     if runs is not None:
-        made_by, subjects = subjects_of(runs)
-        by, more = deciding(made_by), table.columns if table.every_seed else ()
-        summary = summarize_seeds(score_seeds(subjects, by, book.measure, more), by)
-        return subjects[summary["chosen"]], summary["seeds"]
+        made_by, agents = agents_of(runs)
+        by, more = selection_column(made_by), table.columns if table.every_seed else ()
+        summary = summarize_seeds(evaluate_seeds(agents, by, book.measure, more), by)
+        return agents[summary["chosen"]], summary["seeds"]
     if row.recipe not in zoo_names():
         return None
-    subject = resident(row.recipe)
-    return subject, seeds_on_card(subject.card)
+    agent = resident(row.recipe)
+    return agent, seeds_on_card(agent.card)
 
 
-def resident(name: str) -> Subject:
+def resident(name: str) -> EvaluatedAgent:
     """The zoo's agent of a recipe."""
-    subject, wanted = Subject(f"zoo/{name}", zoo_folder() / name), recipe(name).config.env
-    if subject.card.env != wanted:
-        raise BadInput(f"{subject.name} must act in {wanted}, its card says {subject.card.env}")
-    return subject
+    agent, wanted = EvaluatedAgent(f"zoo/{name}", zoo_folder() / name), recipe(name).config.env
+    if agent.card.env != wanted:
+        raise BadInput(f"{agent.name} must act in {wanted}, its card says {agent.card.env}")
+    return agent
 
 
-def _line(table: Table, row: Row, found: tuple[Subject, Mapping[str, Any]] | None, book: Book, play: bool) -> Line:
+def _line(
+    table: Table, row: Row, found: tuple[EvaluatedAgent, Mapping[str, Any]] | None, book: Book, play: bool
+) -> Line:
     if found is None:
-        scores: list[Score | None] = [None] * len(table.columns)
+        results: list[CellResult | None] = [None] * len(table.columns)
         missing = f"no agent zoo/{row.recipe}: {how_to_train(recipe(row.recipe))}"
-        return Line(row, None, _entries(table, row, scores), missing)
-    subject, seeds = found[0].elsewhere(row.options), found[1]
-    scores = [book.measure(subject, column) if play else book.find(subject, column) for column in table.columns]
-    note = f"not evaluated yet: `radial reproduce {table.name} --only {row.recipe}`" if None in scores else None
-    agent = Trained(
-        subject.name, subject.card.steps, subject.card.seed, seeds, subject.card.commit, subject.sha256,
-        subject.engine, _changed(subject, row.recipe),
+        return Line(row, None, _entries(table, row, results), missing)
+    agent, seeds = found[0].elsewhere(row.options), found[1]
+    results = [book.measure(agent, column) if play else book.find(agent, column) for column in table.columns]
+    note = f"not evaluated yet: `radial reproduce {table.name} --only {row.recipe}`" if None in results else None
+    trained = Trained(
+        agent.name, agent.card.steps, agent.card.seed, seeds, agent.card.commit, agent.sha256, agent.engine,
+        changed_settings(card_config(recipe(row.recipe).config), agent.card.recipe.get("config") or {}),
     )  # fmt: skip
-    return Line(row, agent, _entries(table, row, scores), note)
+    return Line(row, trained, _entries(table, row, results), note)
 
 
-def _entries(table: Table, row: Row, scores: Sequence[Score | None]) -> tuple[Entry, ...]:
-    return tuple(Entry(*cell) for cell in zip(table.columns, row.paper, scores, strict=True))
+def _entries(table: Table, row: Row, results: Sequence[CellResult | None]) -> tuple[Entry, ...]:
+    return tuple(Entry(*cell) for cell in zip(table.columns, row.paper, results, strict=True))
 
 
-def _changed(subject: Subject, name: str) -> tuple[str, ...]:
-    """The settings, by dotted path, in which an agent's training is not the recipe's of today."""
-    today = _leaves(plain(recipe(name).config))
-    then = _leaves(subject.card.recipe.get("config") or {})
-    return tuple(sorted(key for key in today.keys() | then.keys() if today.get(key, ...) != then.get(key, ...)))
-
-
-def _leaves(value: Any, path: str = "") -> dict[str, Any]:
-    """Nested tables as one level, such as {"env.id": …}."""
-    if not isinstance(value, dict):
-        return {path: value}
-    leaves: dict[str, Any] = {}
-    for name, inner in value.items():
-        leaves |= _leaves(inner, f"{path}.{name}" if path else name)
-    return leaves
+def changed_settings(today: Mapping[str, Any], then: Mapping[str, Any], path: str = "") -> tuple[str, ...]:
+    """The settings, by dotted path, in which two configs differ; a table that only one of them has counts once."""
+    changed: list[str] = []
+    for name in sorted(today.keys() | then.keys()):
+        now, before = today.get(name, ...), then.get(name, ...)
+        if isinstance(now, Mapping) and isinstance(before, Mapping):
+            changed += changed_settings(now, before, f"{path}{name}.")
+        elif now != before and not (now in ({}, ...) and before in ({}, ...)):
+            changed.append(path + name)
+    return tuple(changed)

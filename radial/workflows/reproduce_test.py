@@ -20,13 +20,13 @@ from radial.core.agent import Card
 from radial.core.data import BadInput, EnvSpec
 from radial.evaluation.play import Evaluation
 from radial.recipes.recipe import RECIPES, Cell, recipe
-from radial.recipes.tables import TABLES, table
+from radial.recipes.tables import CLEAN, TABLES, Column, label_of, table
 from radial.reports.markdown import markdown
 from radial.runs.files import Corrupt
 from radial.workflows import protocol
-from radial.workflows.protocol import NOMINAL, SEED, Column, Subject
-from radial.workflows.reproduce import Entry, reproduce
-from radial.workflows.seeds import add_to_zoo, deciding, finished, how_to_train, median_seed, plain
+from radial.workflows.protocol import SEED, Book, EvaluatedAgent
+from radial.workflows.reproduce import Entry, changed_settings, reproduce
+from radial.workflows.seeds import add_to_zoo, card_config, finished, how_to_train, median_seed, selection_column
 
 PAPER = Path(__file__).parents[3] / "shared" / "paper"
 ENGINE = {"backend": "gymnasium", "version": "1.2.3", "simulator": "mujoco 3.3.7"}
@@ -65,7 +65,7 @@ def agent_of(name: str, seed: int, folder: str | Path, **changes: Any) -> None:
     agent.initialize(torch.Generator().manual_seed(seed))
     config = recipe(name).config
     agent.card = replace(
-        Card(config.env, {"name": name, "config": plain(config)}, seed, config.total_steps, "a" * 40), **changes
+        Card(config.env, {"name": name, "config": card_config(config)}, seed, config.total_steps, "a" * 40), **changes
     )
     save(agent, folder)
 
@@ -82,7 +82,7 @@ CSV = {
 
 def name_in_csv(column: Column) -> str:
     """Such as pgd_1_255; in the MuJoCo files the columns are told by their order."""
-    return "nominal" if column == NOMINAL else f"{column.attack}_{round(column.radius * 255)}_255"
+    return "nominal" if column == CLEAN else f"{column.attack}_{round(column.radius * 255)}_255"
 
 
 def numbers_in_csv(line: dict[str, str], columns: tuple[Column, ...]) -> list[float | None]:
@@ -142,7 +142,7 @@ def test_unknown_names() -> None:
 
 def test_match_is_two_combined_standard_errors() -> None:
     facts = {"key": {}, "returns": [110.0, 90.0] * 50}  # 100 ± 1, by hand
-    score = protocol.Score.of(facts)
+    score = protocol.CellResult.of(facts)
     assert (score.mean, score.sem) == (100, pytest.approx(1))
     for paper, sem, match in (
         (102.8, 1.0, "within"),
@@ -150,24 +150,24 @@ def test_match_is_two_combined_standard_errors() -> None:
         (97.1, 1.0, "above"),
         (110, 5.0, "within"),
     ):
-        assert Entry(NOMINAL, Cell("none", 0, paper, sem), score).match == match
-    assert Entry(NOMINAL, Cell("none", 0, 1, 1), None).match is None
-    assert Entry(NOMINAL, Cell("none", 0, 100), score).match is None  # no error, no judgement
-    assert Entry(NOMINAL, Cell("none", 0), score).match is None
+        assert Entry(CLEAN, Cell("none", 0, paper, sem), score).match == match
+    assert Entry(CLEAN, Cell("none", 0, 1, 1), None).match is None
+    assert Entry(CLEAN, Cell("none", 0, 100), score).match is None  # no error, no judgement
+    assert Entry(CLEAN, Cell("none", 0), score).match is None
 
 
 def test_a_key_names_everything_the_returns_depend_on() -> None:
     agent_of("hopper-ppo", 0, "a")
     agent_of("hopper-ppo", 1, "b")
-    one, other = Subject("a", Path("a")), Subject("b", Path("b"))
+    one, other = EvaluatedAgent("a", Path("a")), EvaluatedAgent("b", Path("b"))
     mad = Column("mad", 0.075)
     key = one.key(mad, 50)
     assert key["weights"] == json.loads(Path("a/card.json").read_text())["sha256"]
     assert (key["env"], key["engine"]) == ("mujoco/Hopper-v4 (backend=gymnasium)", ENGINE)
     assert (key["seed"], key["episodes"], key["radius"]) == (SEED, 50, 0.075)
-    keys = [key, other.key(mad, 50), one.key(mad, 49), one.key(NOMINAL, 50), one.key(Column("mad", 0.15), 50)]
+    keys = [key, other.key(mad, 50), one.key(mad, 49), one.key(CLEAN, 50), one.key(Column("mad", 0.15), 50)]
     assert len({protocol.hashed(key) for key in keys}) == 5
-    assert Subject("elsewhere", Path("a")).key(mad, 50) == key  # the same agent under another name
+    assert EvaluatedAgent("elsewhere", Path("a")).key(mad, 50) == key  # the same agent under another name
 
 
 def certified(metric: str, values: list[float]) -> Any:
@@ -185,8 +185,8 @@ def test_certificates_are_columns_whose_key_names_the_bound(monkeypatch: pytest.
     for name, values in (("gwc", [3.0, 5.0]), ("acr", [0.5, 0.75])):
         monkeypatch.setitem(protocol.CERTIFICATES, name, (certified(name, values), protocol.CERTIFICATES[name][1]))
     agent_of("pong-dqn", 0, "a")
-    subject = Subject("a", Path("a"))
-    greedy, rate = (subject.score(Column(name, 1 / 255), 2) for name in ("gwc", "acr"))
+    subject = EvaluatedAgent("a", Path("a"))
+    greedy, rate = (subject.evaluate(Column(name, 1 / 255), 2) for name in ("gwc", "acr"))
     assert (greedy.mean, rate.mean) == (4.0, 0.625)
     assert greedy.sem == pytest.approx(1 / 2**0.5)
     key = subject.key(Column("gwc", 1 / 255), 2)
@@ -195,7 +195,7 @@ def test_certificates_are_columns_whose_key_names_the_bound(monkeypatch: pytest.
     assert "Search(" in subject.key(Column("acr", 1 / 255), 2)["attack_settings"]
     monkeypatch.setitem(protocol.CERTIFICATES, "gwc", (certified("gwc", []), {"bound": "crown", "rule": "bounds"}))
     assert subject.key(Column("gwc", 1 / 255), 2) != key
-    assert protocol.Score.of(json.loads(json.dumps(rate.facts))).mean == 0.625  # as it is read from a file
+    assert protocol.CellResult.of(json.loads(json.dumps(rate.facts))).mean == 0.625  # as it is read from a file
 
 
 def test_a_certificate_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,9 +204,9 @@ def test_a_certificate_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
     agent.initialize(torch.Generator().manual_seed(0))
     agent.card = Card(EnvSpec("classic", "CartPole-v1"))
     save(agent, "a")
-    subject = Subject("a", Path("a"))
+    subject = EvaluatedAgent("a", Path("a"))
     for name in ("gwc", "acr"):
-        score = subject.score(Column(name, 0.001), 2)
+        score = subject.evaluate(Column(name, 0.001), 2)
         assert score.key == protocol.hashed(subject.key(Column(name, 0.001), 2))
         assert score.facts["bound"] == "ibp"
         assert score.facts["arithmetic"] == "outward-rounded"
@@ -215,7 +215,13 @@ def test_a_certificate_is_played(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_labels() -> None:
     labels = [Column(*pair).label for pair in (("none", 0.0), ("mad", 0.075), ("pgd", 3 / 255), ("acr", 1 / 255))]
-    assert labels == ["nominal", "MAD 0.075", "PGD 3/255", "ACR 1/255"]
+    assert labels == ["clean", "MAD 0.075", "PGD 3/255", "ACR 1/255"]
+
+
+def test_keys_in_files_stay_whatever_people_read() -> None:
+    keys = [Column(*pair).key for pair in (("none", 0.0), ("mad", 0.075), ("pgd", 3 / 255), ("acr", 1 / 255))]
+    assert keys == ["nominal", "MAD 0.075", "PGD 3/255", "ACR 1/255"]
+    assert [label_of(key) for key in keys] == ["clean", "MAD 0.075", "PGD 3/255", "ACR 1/255"]
 
 
 def test_an_attack_that_learns_learns_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -228,9 +234,9 @@ def test_an_attack_that_learns_learns_once(monkeypatch: pytest.MonkeyPatch) -> N
 
     monkeypatch.setitem(ATTACKS, "learner", Learner)  # type: ignore[arg-type]
     agent_of("hopper-ppo", 0, "a")
-    subject = Subject("a", Path("a"))
+    subject = EvaluatedAgent("a", Path("a"))
     for radius in (0.1, 0.2):
-        subject.score(Column("learner", radius), 2)
+        subject.evaluate(Column("learner", radius), 2)
     assert fitted == [7]
 
 
@@ -310,12 +316,10 @@ def test_only_some_rows_are_played_and_the_others_show_what_is_known(played: lis
 
 def test_two_tables_at_once_keep_each_others_cells() -> None:
     """The second was opened before the first saved anything."""
-    from radial.workflows.book import Book
-
     agent_of("hopper-ppo", 0, "a")
-    subject, path = Subject("a", Path("a")), Path("results/mujoco.json")
+    subject, path = EvaluatedAgent("a", Path("a")), Path("results/mujoco.json")
     first, second = Book(path, episodes=2), Book(path, episodes=2)
-    first.measure(subject, NOMINAL)
+    first.measure(subject, CLEAN)
     second.measure(subject, Column("mad", 0.1))
     assert len(json.loads(path.read_text())["evaluations"]) == 2
 
@@ -337,7 +341,7 @@ def test_an_agent_in_the_wrong_place_is_refused() -> None:
 
 
 def test_other_settings_than_the_recipes_are_named() -> None:
-    config = {**plain(recipe("hopper-ppo").config), "policy_rate": 1.0}
+    config = {**card_config(recipe("hopper-ppo").config), "policy_rate": 1.0}
     agent_of("hopper-ppo", 0, "zoo/hopper-ppo", recipe={"name": "hopper-ppo", "config": config})
     result = reproduce(table("mujoco"), Path("results"), episodes=2)
     line = next(line for line in result.lines if line.agent)
@@ -358,7 +362,7 @@ def test_one_agent_is_played_on_its_levels_and_on_all(played: list[Any]) -> None
     assert [entry.paper.mean for entry in on_all.entries] == [26.09, 22.53, 13.51, 8.51]
     assert result.to_json()["rows"][1]["options"] == {"split": "test"}
     assert "no agent zoo/jumper-ppo" in str(result.lines[-4].note)
-    page = markdown(result)
+    page = markdown(result.report())
     assert page.count("| zoo/fruitbot-ppo ") == 1
     assert "(fruitbot-ppo, fruitbot-ppo)" not in page
 
@@ -373,8 +377,8 @@ def test_sampled_actions_are_another_result(played: list[Any], monkeypatch: pyte
     reproduce(table("procgen-stochastic"), Path("results"), episodes=2)
     reproduce(table("procgen"), Path("results"), episodes=2)
     assert sampled == [True] * 8 + [False] * 8
-    subject = Subject("a", Path("zoo/fruitbot-ppo"))
-    assert subject.key(Column("none", 0.0, True), 2) == {**subject.key(NOMINAL, 2), "stochastic": True}
+    subject = EvaluatedAgent("a", Path("zoo/fruitbot-ppo"))
+    assert subject.key(Column("none", 0.0, True), 2) == {**subject.key(CLEAN, 2), "stochastic": True}
 
 
 def test_agents_of_more_and_more_levels(tmp_path: Path) -> None:
@@ -387,7 +391,7 @@ def test_agents_of_more_and_more_levels(tmp_path: Path) -> None:
     assert found[50, "PPO (eval)"].entries[0].ours is None
     assert [entry.paper.mean for entry in found[10, "PPO (eval)"].entries] == [None] * 4
     assert found[200, "PPO (eval)"].entries[3].paper.mean == 8.51
-    assert "PPO (train), 10 levels" in markdown(result)
+    assert "PPO (train), 10 levels" in markdown(result.report())
 
 
 # ------------------------------------------------------------------------------------------------------- several seeds
@@ -427,16 +431,16 @@ def test_every_seed_in_every_column_where_a_table_asks(played: list[Any], monkey
     result = reproduce(whole, Path("results"), runs={"cartpole-radial-dqn": runs}, episodes=2)
     line = next(line for line in result.lines if line.agent)
     assert line.agent is not None
-    assert (line.agent.seed, list(line.agent.seeds["0"])) == (1, [column.label for column in whole.columns])
+    assert (line.agent.seed, list(line.agent.seeds["0"])) == (1, [column.key for column in whole.columns])
     assert {attack for _, attack, _ in played} == {"none", "PGD"}
     assert [entry.match for entry in line.entries] == [None] * 5
     assert json.loads(Path("results/cartpole-dqn.json").read_text())["rows"][0]["cells"][0]["paper"]["mean"] is None
 
 
 def test_q_agents_are_compared_under_pgd_and_with_the_episodes_of_their_paper() -> None:
-    assert deciding(recipe("hopper-ppo")) == Column("mad", 0.075)
-    assert deciding(recipe("pong-dqn")) == Column("pgd", 1 / 255)
-    assert deciding(recipe("fruitbot-radial-ppo")) == Column("pgd-procgen", 1 / 255)
+    assert selection_column(recipe("hopper-ppo")) == Column("mad", 0.075)
+    assert selection_column(recipe("pong-dqn")) == Column("pgd", 1 / 255)
+    assert selection_column(recipe("fruitbot-radial-ppo")) == Column("pgd-procgen", 1 / 255)
     agent_of("pong-dqn", 0, "run/agent")
     results = add_to_zoo([Path("run")])["results"]
     assert list(results)[:2] == ["nominal", "PGD 1/255"]
@@ -452,14 +456,14 @@ def test_large_networks_are_scored_and_kept_in_half_precision() -> None:
     save(agent, "run/agent")
     add_to_zoo([Path("run")])
     assert Path("zoo/pong-dqn/weights.safetensors").stat().st_size < 7_500_000
-    run, kept = Subject("run", Path("run")), Subject("zoo", Path("zoo/pong-dqn"))
+    run, kept = EvaluatedAgent("run", Path("run")), EvaluatedAgent("zoo", Path("zoo/pong-dqn"))
     assert run.sha256 != kept.sha256
     run.round_to(torch.float16)
     assert run.sha256 == kept.sha256
 
 
 def test_seeds_may_start_from_different_agents() -> None:
-    made_by = {"name": "pong-radial-dqn", "config": plain(recipe("pong-radial-dqn").config)}
+    made_by = {"name": "pong-radial-dqn", "config": card_config(recipe("pong-radial-dqn").config)}
     for seed in (0, 1):
         agent_of("pong-radial-dqn", seed, f"run{seed}/agent", recipe={**made_by, "init": f"{seed}" * 16})
         assert finished(Path(f"run{seed}"), "pong-radial-dqn", seed)
@@ -467,8 +471,23 @@ def test_seeds_may_start_from_different_agents() -> None:
     assert "--init runs/pong-dqn-seed0" in how_to_train(recipe("pong-radial-dqn"))
 
 
+def test_a_setting_that_was_unset_since_is_named_once() -> None:
+    """The zoo's agent was trained when the recipe said uniform replay by α = 0."""
+    today = card_config(recipe("pong-small-radial-dqn").config)
+    before = {**today, "prioritised": {"type": "Prioritised", "alpha": 0.0, "offset": 1e-5}, "batch": 31}
+    assert changed_settings(today, before) == ("batch", "prioritised")
+    assert changed_settings(today, {**today, "td": {**today["td"], "double": not today["td"]["double"]}}) == (
+        "td.double",
+    )
+    assert changed_settings(today, today) == ()
+    agent_of("pong-small-radial-dqn", 0, "zoo/pong-small-radial-dqn", recipe={"name": "x", "config": before})
+    result = reproduce(table("atari"), Path("results"), episodes=1, only=["freeway-dqn"])
+    line = next(line for line in result.lines if line.agent)
+    assert line.differs[-1].endswith("settings: batch, prioritised.")
+
+
 def test_a_run_that_is_older_than_a_setting_is_still_finished() -> None:
-    known = plain(recipe("pong-dqn").config)
+    known = card_config(recipe("pong-dqn").config)
     older = {key: value for key, value in known.items() if key != "exploration_length"}
     agent_of("pong-dqn", 0, "run/agent", recipe={"name": "pong-dqn", "config": older})
     assert finished(Path("run"), "pong-dqn", 0)

@@ -1,6 +1,6 @@
-"""`robustify`: an agent that was trained elsewhere goes on with a RADIAL objective, and is judged before and after.
+"""`robustify`: fine-tune an agent with a RADIAL objective, and evaluate and certify it before and after.
 
-What is minimised is in `objectives`, how ε is held back when the return suffers in `algorithms.ramp`.
+The objectives are in `objectives`; the ramp that pauses ε when the clean return drops is in `training.ramp`.
 """
 
 import json
@@ -37,51 +37,56 @@ from radial.training.dqn import DQNConfig
 from radial.training.ppo import PPOConfig
 from radial.training.ramp import Guide, Ramp
 from radial.workflows.loading import load
-from radial.workflows.protocol import Watch, silent
-from radial.workflows.train import AGENT, check, train
+from radial.workflows.protocol import Watcher, silent
+from radial.workflows.train import AGENT, check_trainable, train
 
-FIRST, LAST = 0.1, 0.6  # shares of the steps between which ε grows; before, PPO's value alone learns
-SEARCHED = 0.3  # and where ε is whole if its ball is searched and not bounded: that needs no slow ramp, but time after
-SEARCH, WEIGHT = 2, 10.0  # of objective sa: steps, each as dear as a pass over the minibatch; weight of what is found
-# It teaches a network what it knew: many small steps, a rate near the paper's, and environments enough that the frames
-# of an update differ, whatever the agent was trained with.
-TAUGHT: dict[str, Any] = {
+FIRST, LAST = 0.1, 0.6  # ε grows between these shares of the steps; before that only PPO's value function learns
+SEARCHED = 0.3  # where ε ends its ramp if its ball is searched and not bounded: a short ramp, and more steps after it
+SEARCH, WEIGHT = (
+    2,
+    10.0,
+)  # of objective sa: search steps, each as costly as a pass over the minibatch; weight
+# Settings of objective sa, whatever the agent was trained with: many small steps, a rate near the paper's, and enough
+# environments that the frames of an update differ.
+SA_SETTINGS: dict[str, Any] = {
     "num_envs": 32, "rollout": 1_024, "epochs": 1, "minibatch": 64, "chunk": 64,
     "policy_rate": 4e-4, "value_rate": 4e-4,
-    "checkpoint_every": 100,  # games start anew there, and the first to end are the bad ones: they mislead the watch
+    "checkpoint_every": 100,  # episodes restart there, and short, bad ones end first, which misleads the ramp
 }  # fmt: skip
-ANCHOR = 1.0  # weight of KL(π_start ‖ π) where the network is deep: the easiest way to narrow bounds is to forget
+ANCHOR = 1.0  # weight of KL(π_start ‖ π) for deep networks, where forgetting is the easiest way to narrow bounds
 COMPARISON = "comparison.json"
-CEILING = 0.3  # of the deviation of a Gaussian policy that has less; see the ablation in docs/ppo.md
-LONG = 2_000_000  # steps: the longer a Gaussian policy is trained, the smaller the weight that is right
+CEILING = 0.3  # on the σ of a Gaussian policy that starts below it; see the ablation in docs/ppo.md
+LONG_TRAINING = 2_000_000  # steps from which a Gaussian policy takes a smaller weight of the adversarial loss
 
 
 @dataclass(frozen=True)
-class Kind:
-    """How one kind of agent is made robust unless the caller says otherwise."""
+class FineTuning:
+    """The default fine-tuning of one kind of agent."""
 
     vectors: str  # the recipe whose settings are taken where the agent's card has none
-    frames: str
+    frames: str  # the same for agents that see frames
     objectives: Mapping[str, Any]
     objective: str  # a key of `objectives`
     kappa: tuple[float, float]  # on vectors, on frames
     attack: str  # a key of ATTACKS
 
 
-KINDS: dict[type, Kind] = {
-    QAgent: Kind("cartpole-radial-dqn", "pong-small-radial-dqn", dqn.OBJECTIVES, "radial-overlap", (0.4, 0.8), "pgd"),
-    ActorCritic: Kind(
+FINE_TUNINGS: dict[type, FineTuning] = {
+    QAgent: FineTuning(
+        "cartpole-radial-dqn", "pong-small-radial-dqn", dqn.OBJECTIVES, "radial-overlap", (0.4, 0.8), "pgd"
+    ),
+    ActorCritic: FineTuning(
         "cartpole-radial-a3c", "pong-small-radial-a3c", a3c.OBJECTIVES, "radial-overlap", (0.5, 0.5), "pgd"
     ),
-    CategoricalAgent: Kind("cartpole-radial-ppo", "", ppo.OBJECTIVES, "radial-worst-case", (0.5, 0.5), "pgd"),
-    ImpalaAgent: Kind("", "fruitbot-small-radial-ppo", ppo.OBJECTIVES, "sa", (0.8, 0.8), "pgd-procgen"),
-    GaussianAgent: Kind("hopper-radial-ppo", "", ppo.OBJECTIVES, "radial-likelihood", (0.95, 0.95), "mad"),
+    CategoricalAgent: FineTuning("cartpole-radial-ppo", "", ppo.OBJECTIVES, "radial-worst-case", (0.5, 0.5), "pgd"),
+    ImpalaAgent: FineTuning("", "fruitbot-small-radial-ppo", ppo.OBJECTIVES, "sa", (0.8, 0.8), "pgd-procgen"),
+    GaussianAgent: FineTuning("hopper-radial-ppo", "", ppo.OBJECTIVES, "radial-likelihood", (0.95, 0.95), "mad"),
 }
 
 
 @dataclass(frozen=True, eq=False)
 class Standing:
-    """What an agent is worth: undisturbed, under the attack, and by what is proven."""
+    """One agent before or after: its clean return, its adversarial return, and its certificate."""
 
     nominal: Evaluation
     attacked: Evaluation
@@ -89,15 +94,16 @@ class Standing:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values that `json` can write."""
-        return {name: getattr(self, name).to_json() for name in ("nominal", "attacked", "certified")}
+        parts = {"nominal": self.nominal, "attacked": self.attacked, "certified": self.certified}
+        return {name: part.to_json() for name, part in parts.items()}
 
 
 @dataclass(frozen=True, eq=False)
 class Robustified:
-    """An agent made robust, and what that changed.
+    """A fine-tuned agent, evaluated and certified before and after.
 
-    radius   that was asked for        reached  ε where the training ended: smaller if the ramp was held back
-    attack   under which `attacked` was played, a key of ATTACKS
+    radius   that was asked for        reached  ε at the end of training: smaller if the ramp was paused
+    attack   of the adversarial return, a key of ATTACKS
     """
 
     agent: AnyAgent
@@ -111,7 +117,7 @@ class Robustified:
 
     @property
     def kappa(self) -> float:
-        """The weight of the nominal loss where both weights add up to 1."""
+        """The weight of the standard loss where both weights add up to 1."""
         objective: Any = self.config.objective
         if isinstance(objective, ppo.SA):
             return 1 / (1 + objective.weight)
@@ -144,24 +150,24 @@ def robustify(
     device: str = "cpu",
     threads: int | None = None,
     quiet: bool = False,
-    watch: Watch = silent,
+    watch: Watcher = silent,
 ) -> Robustified:
-    """Go on training an agent with RADIAL's loss, ε growing to `radius`; judge it before and after.
+    """Fine-tune an agent with the RADIAL loss while ε grows to `radius`; evaluate and certify it before and after.
 
     steps      env steps. In the first tenth ε is 0, then it grows until six tenths (sa: three), if the return allows
-    env        where it acts, if its card does not say or another is wanted
-    kappa      weight of the nominal loss; None: what suits the kind of agent
-    objective  radial-overlap, radial-worst-case, radial-likelihood; None: what suits the kind of agent. On ProcGen's
-               frames that is sa: what changes the policy most is searched for and not bounded, so nothing is proven
-    tolerance  share of the undisturbed return that may be lost: the ramp slows at half of it and holds at the whole
-    episodes   of each of the three judgements, before and after
+    env        where it acts; None: the environment on its card
+    kappa      weight of the standard loss; None: the default of the kind of agent
+    objective  radial-overlap, radial-worst-case, radial-likelihood; None: the default of the kind of agent. On
+               ProcGen's frames that is sa, which searches the ball instead of bounding it and so certifies nothing
+    tolerance  share of the clean return that may be lost: the ramp slows at half of it and pauses at the whole
+    episodes   of each of the three measurements, before and after
     out        a run's folder, as for `train`; the agent is saved in out/agent and the result in out/comparison.json
     """
     start = own(load(agent) if isinstance(agent, str | Path) else agent, "agent")
     where = spec_for(env) if isinstance(env, str) else env or start.card.env
     if where is None:
         near = example_for(start.observation_shape)
-        raise BadInput(f"the agent does not say where it acts: give env, such as {near}")
+        raise BadInput(f"no environment recorded on the agent's card; pass env, such as {near}")
     where = stacked(where, start.observation_shape)
     config = plan(start, where, radius, steps, kappa, objective)
     radius = float(radius)
@@ -173,20 +179,20 @@ def robustify(
         if resume:
             check_same_run(Path(out), recorded(config, check_whole("seed", seed, 0), start, guide))
     elif resume:
-        raise BadInput("resume needs out: the folder of the run that is to go on")
+        raise BadInput("resume needs out: the folder of the run to resume")
     if threads is not None:
         check_whole("threads", threads, 1)
     _check_env(start, where, seed)
-    check(config, seed, device, start)
-    before = stand(start, where, radius, episodes, seed, watch, "before")
+    check_trainable(config, seed, device, start)
+    before = measure_standing(start, where, radius, episodes, seed, watch, "before")
     trained = train(
         config, seed, out=out, resume=resume, init=start, guide=guide, device=device, threads=threads, quiet=quiet
     )
-    after = stand(trained, where, radius, episodes, seed, watch, "after")
+    after = measure_standing(trained, where, radius, episodes, seed, watch, "after")
     ended = max(config.total_steps, guide.ramp.since)  # the last update may go some steps beyond
     found = Robustified(
         trained, before, after, config, radius, loss.radius(guide.ramp.clock(ended)),
-        KINDS[type(start)].attack, described(start.card),
+        FINE_TUNINGS[type(start)].attack, described(start.card),
     )  # fmt: skip
     if out is not None:
         text = json.dumps(found.to_json(), indent=2, allow_nan=False, ensure_ascii=False)
@@ -205,17 +211,17 @@ def _check_env(agent: AnyAgent, env: EnvSpec, seed: int) -> None:
         probe.close()
 
 
-def stand(
-    agent: AnyAgent, env: EnvSpec, radius: float, episodes: int, seed: int, watch: Watch = silent, when: str = ""
+def measure_standing(
+    agent: AnyAgent, env: EnvSpec, radius: float, episodes: int, seed: int, watch: Watcher = silent, when: str = ""
 ) -> Standing:
-    """Judge an agent: undisturbed, attacked at the radius, and what is proven there."""
-    kind = KINDS[type(agent)]
-    # What is not certified need not be told apart any further: a short search is enough.
+    """Evaluate an agent without an attack and under the attack of its kind at the radius, and certify it there."""
+    how = FINE_TUNINGS[type(agent)]
+    # Only the certified share is reported, not why a step is uncertified: a short search is enough.
     prove: Any = reach if isinstance(agent, GaussianAgent) else partial(acr, search=Search(restarts=1, steps=3))
-    with watch(f"{when}, undisturbed", episodes) as progress:
+    with watch(f"{when}, clean", episodes) as progress:
         nominal = evaluate(agent, env, None, 0.0, episodes, seed, progress=progress)
-    with watch(f"{when}, {kind.attack}", episodes) as progress:
-        attacked = evaluate(agent, env, ATTACKS[kind.attack](), radius, episodes, seed, progress=progress)
+    with watch(f"{when}, {how.attack}", episodes) as progress:
+        attacked = evaluate(agent, env, ATTACKS[how.attack](), radius, episodes, seed, progress=progress)
     with watch(f"{when}, certified", episodes) as progress:
         certified = prove(agent, env, radius, "ibp", episodes, seed, progress=progress)
     return Standing(nominal, attacked, certified)
@@ -227,13 +233,13 @@ def stand(
 def plan(
     agent: AnyAgent, env: EnvSpec, radius: float, steps: int, kappa: float | None = None, objective: str | None = None
 ) -> Config:
-    """The training that makes an agent robust: its own settings where its card has them, else those of a recipe."""
+    """The config of the fine-tuning: the settings on the agent's card where there are any, else those of a recipe."""
     if not (is_finite(radius) and radius > 0):
         raise BadInput(f"radius must be finite and > 0, got {radius!r}")
     check_whole("steps", steps, 1)
     name, base = _named(agent, objective), _base(agent)
     if name == "sa":
-        base = replace(base, **TAUGHT)
+        base = replace(base, **SA_SETTINGS)
     least = 20 * (base.rollout if isinstance(base, PPOConfig) else base.num_envs * 100)
     if steps < least:
         raise BadInput(f"steps must be ≥ {least:,} for this agent, got {steps:,}")
@@ -262,9 +268,10 @@ def plan(
 
 
 def _for_ppo(agent: GaussianAgent | CategoricalAgent | ImpalaAgent, steps: int) -> dict[str, Any]:
-    """What changes when PPO goes on with an agent.
+    """Settings that differ when PPO fine-tunes an agent.
 
-    Its value may be in other units, or of another policy, so it learns first. Its normaliser stays: ε is in its units.
+    Its value function may be in other units, or of another policy, so it learns first. Its normaliser stays: ε is in
+    its units.
     """
     settings: dict[str, Any] = {"value_first": round(FIRST * steps), "normalize_observations": False}
     settings |= {"attack": None, "attack_radius": Constant(0.0), "attack_probability": 0.0, "min_std": None}
@@ -273,38 +280,39 @@ def _for_ppo(agent: GaussianAgent | CategoricalAgent | ImpalaAgent, steps: int) 
     else:
         settings["activation"] = agent.activation
     if isinstance(agent, GaussianAgent):
-        # The bounded term holds the deviation up: what the agent has is enough, but with too little every width weighs.
+        # The adversarial term pushes σ up. The agent's own σ is enough; but where it is tiny, any width of the bounds
+        # dominates the loss, so the ceiling is not put below CEILING.
         settings["max_std"] = max(float(agent.log_std.detach().exp().max()), CEILING)
     return settings
 
 
 def _base(agent: AnyAgent) -> Config:
-    """The settings to go on with."""
+    """The settings to fine-tune with."""
     kinds: dict[type, type[Config]] = {QAgent: DQNConfig, ActorCritic: A3CConfig}
     wanted = kinds.get(type(agent), PPOConfig)
     own = agent.card.recipe.get("config")
     if isinstance(own, Mapping) and own.get("type") == wanted.__name__:
         found: Config = decode(wanted, own, "card.recipe.config")
         return found
-    kind = KINDS[type(agent)]
-    return recipe(kind.vectors if len(agent.observation_shape) == 1 else kind.frames).config
+    how = FINE_TUNINGS[type(agent)]
+    return recipe(how.vectors if len(agent.observation_shape) == 1 else how.frames).config
 
 
 def _ramp(tolerance: float, radius: Smoothed | Exponential) -> Ramp:
-    """Who watches the return, from where ε is felt: in the first quarter it is below a twelfth, unless by a factor."""
+    """The ramp; it watches the return from the first quarter on, before which ε is too small to matter."""
     first, last = int(radius.first_step), int(radius.last_step)
     return Ramp(tolerance, first if isinstance(radius, Exponential) else first + (last - first) // 4, last)
 
 
 def _named(agent: AnyAgent, name: str | None) -> str:
-    """The objective that is asked for, if it suits the agent, or else the one that does."""
-    kind = KINDS[type(agent)]
-    known = [key for key, cls in kind.objectives.items() if "kappa" in {field.name for field in fields(cls)}]
+    """The objective that is asked for, if it suits the agent, or the default."""
+    how = FINE_TUNINGS[type(agent)]
+    known = [key for key, cls in how.objectives.items() if "kappa" in {field.name for field in fields(cls)}]
     if isinstance(agent, GaussianAgent):
         known.remove("radial-overlap")  # it is about logits
     if isinstance(agent, ImpalaAgent):
         known.append("sa")
-    name = kind.objective if name is None else str(name)
+    name = how.objective if name is None else str(name)
     if name not in known:
         raise BadInput(f"objective must be one of {', '.join(known)}, got {name!r}{nearest(name, known)}")
     return name
@@ -312,7 +320,7 @@ def _named(agent: AnyAgent, name: str | None) -> str:
 
 def _objective(agent: AnyAgent, radius: float, steps: int, kappa: float | None, name: str) -> Any:
     """An objective for an agent, with its schedules."""
-    kind = KINDS[type(agent)]
+    how = FINE_TUNINGS[type(agent)]
     if kappa is not None and not (is_finite(kappa) and 0 <= kappa <= 1):
         raise BadInput(f"kappa must lie in [0, 1], got {kappa!r}")
     radius, first, last = float(radius), round(FIRST * steps), round(LAST * steps)
@@ -325,9 +333,9 @@ def _objective(agent: AnyAgent, radius: float, steps: int, kappa: float | None, 
         return ppo.SA(ramp, weight, inner="pgd", steps=SEARCH, anchored=True)
     if kappa is None:
         on_frames = len(agent.observation_shape) > 1
-        kappa = 0.98 if isinstance(agent, GaussianAgent) and steps >= LONG else kind.kappa[on_frames]
+        kappa = 0.98 if isinstance(agent, GaussianAgent) and steps >= LONG_TRAINING else how.kappa[on_frames]
     if isinstance(agent, ImpalaAgent):
         # PPO's ratio has no gradient where bounds are wide, and fifteen convolutions make them 1e13 wide at 1/255: ε
-        # begins where it is felt and no more, and grows by a factor, no faster than the network can follow.
+        # starts at the smallest value that affects the bounds and grows by a factor, so that the network can follow.
         ramp = Exponential(radius, first, last, start=faintest(agent, radius), middle=0.75, before=0.0)
-    return kind.objectives[name](radius=ramp, kappa=Constant(float(kappa)))
+    return how.objectives[name](radius=ramp, kappa=Constant(float(kappa)))

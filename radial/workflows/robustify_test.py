@@ -29,8 +29,8 @@ from radial.runs.config import encode
 from radial.training.a3c import A3CConfig
 from radial.training.dqn import DQNConfig
 from radial.training.ppo import PPOConfig
-from radial.workflows.loading import load as rr_load
-from radial.workflows.robustify import COMPARISON, KINDS, plan, robustify
+from radial.workflows.loading import load_agent as rr_load
+from radial.workflows.robustify import COMPARISON, FINE_TUNINGS, plan, robustify
 from radial.workflows.train import train
 
 CARTPOLE = EnvSpec("classic", "CartPole-v1")
@@ -53,7 +53,7 @@ def agent_of(kind: type, shape: tuple[int, ...] = (4,), n: int = 2) -> AnyAgent:
 
 
 def test_every_kind_of_agent_has_a_plan() -> None:
-    assert set(KINDS) == set(AGENTS.values())
+    assert set(FINE_TUNINGS) == set(AGENTS.values())
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ def test_exploration_stays_where_it_ended() -> None:
         ),
         ({"objective": "plain"}, "objective must be one of radial-worst-case, radial-likelihood"),
         ({"tolerance": -1.0}, "tolerance must be finite and > 0"),
-        ({"env": None}, "the agent does not say where it acts"),
+        ({"env": None}, "no environment recorded"),
         ({"env": PENDULUM}, "agent must fit the env"),
         ({"episodes": 0}, "episodes must be a whole number ≥ 1"),
     ],

@@ -1,6 +1,6 @@
-"""`train`: a config, whatever its algorithm, becomes an agent with a card that says how it came to be.
+"""`train`: a config of any algorithm in, an agent with a card that records how it was trained out.
 
-The loops themselves are in `algorithms`; which config carries which name is in `recipe`.
+The loops themselves are in `training`; which config carries which name is in `recipes`.
 """
 
 import hashlib
@@ -22,19 +22,27 @@ from radial.core.checks import check_whole
 from radial.core.data import BadInput
 from radial.core.text import nearest
 from radial.envs.make import make_env
+from radial.evaluation.play import Fittable
 from radial.objectives import policy_gradient as of_a3c
 from radial.objectives import q_objectives as of_dqn
 from radial.objectives import surrogate as of_ppo
+from radial.recipes.recipe import Config
 from radial.runs.config import encode
 from radial.training import a3c, dqn, ppo
 from radial.training.ramp import Guide
 
 AGENT = "agent"  # the folder of the finished agent in a run's folder
-Config = ppo.PPOConfig | dqn.DQNConfig | a3c.A3CConfig
 LOOPS: dict[type, Callable[..., AnyAgent]] = {
     ppo.PPOConfig: ppo.train_ppo,
     dqn.DQNConfig: dqn.train_dqn,
     a3c.A3CConfig: a3c.train_a3c,
+}
+
+# By the name under which `radial` exports them.
+OBJECTIVES_OF: dict[str, Mapping[str, type]] = {
+    "ppo": of_ppo.OBJECTIVES,
+    "dqn": of_dqn.OBJECTIVES,
+    "a3c": of_a3c.OBJECTIVES,
 }
 
 
@@ -53,18 +61,18 @@ def train(
 ) -> AnyAgent:
     """Train an agent. With `out` the run is logged and saved there, and the agent itself in out/agent.
 
-    resume   go on with the run in `out`; a finished one gives its agent
+    resume   resume the run in `out`; a finished one gives its agent
     init     an agent to start from, or where one is saved: its weights, and its normaliser if it has one
-    guide    who says where the schedules stand, as `robustify` does; None: they follow the env steps
+    guide    sets the clock of the schedules, as `robustify` does; None: they follow the env steps
     threads  of the simulator; no result depends on it
     recipe   the name the config goes by, for the card
     """
     seed = check_whole("seed", seed, 0)
     if resume and out is None:
-        raise BadInput("resume needs out: the folder of the run that is to go on")
+        raise BadInput("resume needs out: the folder of the run to resume")
     given = load_agent(resolve(str(init))) if isinstance(init, str | Path) else init
     start = None if given is None else own(given, "init")
-    _warn_of_pixels(config, check(config, seed, device, start))
+    _warn_of_pixels(config, check_trainable(config, seed, device, start))
     more: dict[str, Any] = {}
     if isinstance(config, ppo.PPOConfig) and config.attack is not None:
         more["attack"] = attack_named(config.attack)
@@ -78,7 +86,7 @@ def train(
     )
     if folder is not None and resume and (folder / AGENT / CARD).is_file():
         return read_folder(folder / AGENT)  # the run was finished, and what has been found out since is on the card
-    origin = {"init": fingerprint(more["init"])} if "init" in more else {}
+    origin = {"init": _weights_id(more["init"])} if "init" in more else {}
     if isinstance(config, a3c.A3CConfig):
         origin["resume"] = config.resumes
     agent.card = Card(
@@ -93,8 +101,11 @@ def train(
     return agent
 
 
-def check(config: Config, seed: int, device: str = "cpu", init: AnyAgent | None = None) -> tuple[int, ...]:
-    """Refuse, before anything is written, what could not be trained here, or not from `init`; what it will see."""
+def check_trainable(config: Config, seed: int, device: str = "cpu", init: AnyAgent | None = None) -> tuple[int, ...]:
+    """Refuse, before anything is written, a training that could not run here, or not from `init`.
+
+    Returns the shape of one observation.
+    """
     if type(config) not in LOOPS:
         raise BadInput(f"config must be one of {', '.join(kind.__name__ for kind in LOOPS)}, got {type(config)}")
     _check_objective(config)
@@ -105,7 +116,7 @@ def check(config: Config, seed: int, device: str = "cpu", init: AnyAgent | None 
     if found.type not in ("cpu", "cuda") or (found.type == "cuda" and not torch.cuda.is_available()):
         raise BadInput(f"device must be one this machine has, got {device!r}")
     for step in (0, config.total_steps):
-        _check_coefficients(config.objective.coefficients(step), step, free=isinstance(config.objective, FREE))
+        _check_coefficients(config.objective.coefficients(step), step, free=isinstance(config.objective, REGULARISED))
     where = config.training_env if isinstance(config, a3c.A3CConfig) else config.env
     env = make_env(where, 1, seed)  # an unknown env, a missing package, a seed that is none
     try:
@@ -123,17 +134,16 @@ def check(config: Config, seed: int, device: str = "cpu", init: AnyAgent | None 
 
 
 def _check_objective(config: Config) -> None:
-    """Refuse what is no objective, and one that is another algorithm's: they share names."""
-    own = {ppo.PPOConfig: of_ppo, dqn.DQNConfig: of_dqn, a3c.A3CConfig: of_a3c}[type(config)]
-    others = {kind for room in (of_ppo, of_dqn, of_a3c) for kind in room.OBJECTIVES.values()}
-    kinds = ", ".join(kind.__name__ for kind in own.OBJECTIVES.values())
+    """Refuse anything that is no objective, and an objective of another algorithm: they share names."""
+    room = {ppo.PPOConfig: "ppo", dqn.DQNConfig: "dqn", a3c.A3CConfig: "a3c"}[type(config)]
+    own = OBJECTIVES_OF[room].values()
+    kinds = ", ".join(kind.__name__ for kind in own)
     if isinstance(config.objective, type) or not hasattr(config.objective, "coefficients"):
-        raise BadInput(f"objective must be an object of {own.__name__}, one of {kinds}, got {config.objective!r}")
-    if type(config.objective) in others - set(own.OBJECTIVES.values()):
-        home = type(config.objective).__module__
-        raise BadInput(
-            f"objective must be one of {kinds} in {own.__name__}, got {type(config.objective).__name__} of {home}"
-        )
+        raise BadInput(f"objective must be an object of rr.{room}, one of {kinds}, got {config.objective!r}")
+    kind = type(config.objective)
+    homes = [name for name, others in OBJECTIVES_OF.items() if kind in others.values()]
+    if homes and room not in homes:
+        raise BadInput(f"objective must be one of {kinds} in rr.{room}, got {kind.__name__} of rr.{homes[0]}")
 
 
 def _check_attack(config: ppo.PPOConfig) -> None:
@@ -151,7 +161,8 @@ def _warn_of_pixels(config: Config, observation_shape: tuple[int, ...]) -> None:
         warnings.warn(f"radius {radius:g} on inputs in [0, 1]: did you mean {radius:g}/255?", UserWarning, stacklevel=3)
 
 
-FREE = (of_dqn.SA, of_ppo.SA)  # whose weight is that of a regulariser, and no share
+# Objectives whose weight is that of a regulariser and not a share, so it may exceed 1.
+REGULARISED = (of_dqn.SA, of_ppo.SA)
 
 
 def _check_coefficients(at: Mapping[str, float], step: int, *, free: bool = False) -> None:
@@ -164,15 +175,15 @@ def _check_coefficients(at: Mapping[str, float], step: int, *, free: bool = Fals
 
 def attack_named(name: str) -> Attack:
     """An attack for adversarial training: one that needs no training of its own."""
-    ready = [known for known, make in ATTACKS.items() if not hasattr(make(), "fit")]
+    attacks = {known: make() for known, make in ATTACKS.items()}
+    ready = {known: attack for known, attack in attacks.items() if not isinstance(attack, Fittable)}
     if name not in ready:
         raise BadInput(f"attack must be one of {', '.join(ready)}, got {name!r}{nearest(name, ready)}")
-    found: Any = ATTACKS[name]()
-    return found
+    return ready[name]
 
 
-def fingerprint(agent: AnyAgent) -> str:
-    """Names an agent by its weights: 16 digits of SHA-256."""
+def _weights_id(agent: AnyAgent) -> str:
+    """A name for an agent by its weights: 16 digits of SHA-256."""
     digest = hashlib.sha256()
     for name, tensor in agent.state_dict().items():
         digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())

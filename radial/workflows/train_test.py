@@ -15,7 +15,7 @@ from radial.objectives import surrogate as ppo
 from radial.objectives.policy_gradient import RadialOverlap
 from radial.training.a3c import A3CConfig
 from radial.training.dqn import DQNConfig
-from radial.workflows.train import check, train
+from radial.workflows.train import check_trainable, train
 
 TINY = A3CConfig(
     EnvSpec("classic", "CartPole-v1"), RadialOverlap(Constant(0.1)), total_steps=200, workers=1, num_envs=2, rollout=5,
@@ -45,7 +45,7 @@ def test_an_actor_critic_comes_with_a_card_and_starts_another_one(tmp_path: Path
 )
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(change: dict[str, object], says: str) -> None:
     with pytest.raises(BadInput, match=says) as caught:
-        check(replace(TINY, **change), 0)  # type: ignore[arg-type]
+        check_trainable(replace(TINY, **change), 0)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
 
 
@@ -60,10 +60,8 @@ def test_an_unfit_start_leaves_nothing_behind(tmp_path: Path) -> None:
     ("objective", "home"), [(dqn.RadialOverlap(0.1), "dqn"), (ppo.RadialWorstCase(0.1), "ppo"), (dqn.Plain(), "dqn")]
 )
 def test_an_objective_of_another_algorithm_is_refused(objective: object, home: str) -> None:
-    with pytest.raises(
-        BadInput, match=rf"objective must be one of .* in radial.objectives.policy_gradient, got .*\.{home}"
-    ):
-        check(replace(TINY, objective=objective), 0)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match=rf"objective must be one of .* in rr.a3c, got .* of rr\.{home}"):
+        check_trainable(replace(TINY, objective=objective), 0)  # type: ignore[arg-type]
 
 
 def test_a_radius_in_pixels_is_doubted() -> None:
@@ -76,8 +74,8 @@ def test_a_radius_in_pixels_is_doubted() -> None:
 
 @pytest.mark.parametrize("objective", [None, "radial", RadialOverlap], ids=["none", "a name", "a class"])
 def test_what_is_no_objective_is_refused(objective: object) -> None:
-    with pytest.raises(BadInput, match=r"objective must be an object of radial\.objectives\.a3c, one of Plain, "):
-        check(replace(TINY, objective=objective), 0)  # type: ignore[arg-type]
+    with pytest.raises(BadInput, match=r"objective must be an object of rr\.a3c, one of Plain, "):
+        check_trainable(replace(TINY, objective=objective), 0)  # type: ignore[arg-type]
 
 
 def test_the_weight_of_a_regulariser_is_no_share() -> None:
@@ -85,9 +83,9 @@ def test_the_weight_of_a_regulariser_is_no_share() -> None:
         TINY.env, dqn.SA(0.1, weight=2.0), total_steps=64, num_envs=2, learning_starts=16, batch=8, replay_capacity=200,
         compile=False,
     )  # fmt: skip
-    check(quick, 0)
+    check_trainable(quick, 0)
     with pytest.raises(BadInput, match=r"weight must lie in \[0, 1\], got 3"):
-        check(replace(quick, objective=dqn.RS(0.1, weight=3)), 0)
+        check_trainable(replace(quick, objective=dqn.RS(0.1, weight=3)), 0)
 
 
 def test_resuming_needs_a_folder() -> None:

@@ -6,8 +6,7 @@ from typing import Any
 import pytest
 import torch
 
-from radial.bench import procgen
-from radial.commands.bench_procgen import bench_procgen
+from radial.commands import bench_procgen as procgen
 from radial.core.data import BadInput
 from radial.training import ppo
 from radial.training.sight_test import CONFIG, make_buttons
@@ -53,4 +52,4 @@ def test_the_memory_of_an_update_holds_its_rollout() -> None:
 )
 def test_what_cannot_be_measured_is_refused(arguments: dict[str, Any], says: str) -> None:
     with pytest.raises(BadInput, match=says):
-        bench_procgen(**arguments)
+        procgen.bench_procgen(**arguments)

@@ -3,8 +3,7 @@
 import pytest
 import torch
 
-from radial.bench.a3c import shares, speeds
-from radial.commands.bench_a3c import bench_a3c
+from radial.commands.bench_a3c import bench_a3c, shares, speeds
 from radial.core.data import BadInput, EnvSpec
 from radial.training.a3c import A3CConfig
 

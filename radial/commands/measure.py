@@ -1,4 +1,7 @@
-"""Timing and memory of torch code on a noisy machine: interleaved repetitions, medians, and the peak of one call."""
+"""Timing and memory of torch code on a noisy machine: interleaved repetitions, medians, and the peak of one call.
+
+Shared by every `radial bench`; never asserted in a test, because the numbers are the machine's.
+"""
 
 import ctypes
 import gc
@@ -12,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+
+from radial.core.data import BadInput
 
 Job = Callable[[], object]
 
@@ -65,7 +70,7 @@ def peak_bytes(job: Job, device: torch.device) -> int | None:
 
 
 def process_peak() -> int:
-    """What the whole process held at its peak since `peak_bytes` was called."""
+    """Peak memory of the whole process since `peak_bytes` was called."""
     return _status("VmHWM")
 
 
@@ -81,8 +86,19 @@ def _wait() -> None:
         torch.cuda.synchronize()
 
 
+def torch_device(name: str) -> torch.device:
+    """A torch device that exists here."""
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise BadInput(f"device must be cpu or cuda, got {name!r}") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise BadInput("device must be cpu: this machine has no CUDA device")
+    return device
+
+
 def machine() -> dict[str, Any]:
-    """What a number was measured on."""
+    """Versions, threads and cores that a number was measured with."""
     return {
         "python": platform.python_version(),
         "torch": torch.__version__,

@@ -2,7 +2,7 @@
 
 import torch
 
-from radial.bench.dqn import OBJECTIVES, measure
+from radial.commands.bench_dqn import OBJECTIVES, measure
 from radial.core.data import EnvSpec
 from radial.training.dqn import DQNConfig
 
