@@ -195,17 +195,17 @@ def bench_a3c(
     _show(found, parts, f"{config.env.id}, {config.num_envs} × {config.rollout} steps per update")
 
 
-def _show(speeds: list[Speed], shares: list[Share], size: str) -> None:
+def _show(paces: list[Speed], parts: list[Share], size: str) -> None:
     table = Table(title=f"Training speed, {size}; of one plain worker")
     for heading in ("", "workers", "env steps/s", "of plain, 1"):
         table.add_column(heading, justify="right" if heading else "left")
-    for speed in speeds:
+    for speed in paces:
         table.add_row(speed.name, str(speed.workers), f"{speed.env_steps_per_second:.0f}", f"{speed.ratio:.2f}")
     print_table(table)
     table = Table(title=f"Where a worker's time goes, {size}")
     for heading in ("", "ms per update", "env", "forward", "update"):
         table.add_column(heading, justify="right" if heading else "left")
-    for part in shares:
+    for part in parts:
         numbers = (f"{part.env:.0%}", f"{part.forward:.0%}", f"{part.update:.0%}")
         table.add_row(part.name, f"{part.milliseconds:.0f}", *numbers)
     print_table(table)

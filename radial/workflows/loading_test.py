@@ -7,7 +7,7 @@ import pytest
 from radial.agents.policies import CategoricalAgent
 from radial.agents.saved import save
 from radial.core.data import BadInput, EnvSpec
-from radial.workflows.loading import load_agent as load
+from radial.workflows.loading import load
 
 
 @pytest.fixture

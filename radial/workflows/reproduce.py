@@ -24,6 +24,7 @@ from radial.workflows.seeds import (
     selection_column,
     selection_rule,
     summarize_seeds,
+    trained_with,
 )
 
 MATCH_WIDTH = 2.0  # combined standard errors within which two means match
@@ -245,11 +246,12 @@ def _line(
         missing = f"no agent zoo/{row.recipe}: {how_to_train(recipe(row.recipe))}"
         return Line(row, None, _entries(table, row, results), missing)
     agent, seeds = found[0].elsewhere(row.options), found[1]
+    config = recipe(row.recipe).config
     results = [book.measure(agent, column) if play else book.find(agent, column) for column in table.columns]
     note = f"not evaluated yet: `radial reproduce {table.name} --only {row.recipe}`" if None in results else None
     trained = Trained(
         agent.name, agent.card.steps, agent.card.seed, seeds, agent.card.commit, agent.sha256, agent.engine,
-        changed_settings(card_config(recipe(row.recipe).config), agent.card.recipe.get("config") or {}),
+        changed_settings(card_config(config), trained_with(agent.card, config)),
     )  # fmt: skip
     return Line(row, trained, _entries(table, row, results), note)
 

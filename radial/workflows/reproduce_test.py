@@ -486,6 +486,16 @@ def test_a_setting_that_was_unset_since_is_named_once() -> None:
     assert line.differs[-1].endswith("settings: batch, prioritised.")
 
 
+def test_a_setting_that_is_younger_than_an_agent_is_no_deviation() -> None:
+    known = card_config(recipe("hopper-sa-ppo-convex").config)
+    known["objective"] = {key: value for key, value in known["objective"].items() if key != "anchored"}
+    older = {"name": "hopper-sa-ppo-convex", "config": known}
+    agent_of("hopper-sa-ppo-convex", 0, "zoo/hopper-sa-ppo-convex", recipe=older)
+    line = next(line for line in reproduce(table("mujoco"), Path("results"), episodes=1).lines if line.agent)
+    assert line.agent is not None
+    assert line.agent.changed == ()
+
+
 def test_a_run_that_is_older_than_a_setting_is_still_finished() -> None:
     known = card_config(recipe("pong-dqn").config)
     older = {key: value for key, value in known.items() if key != "exploration_length"}

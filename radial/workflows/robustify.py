@@ -290,9 +290,9 @@ def _base(agent: AnyAgent) -> Config:
     """The settings to fine-tune with."""
     kinds: dict[type, type[Config]] = {QAgent: DQNConfig, ActorCritic: A3CConfig}
     wanted = kinds.get(type(agent), PPOConfig)
-    own = agent.card.recipe.get("config")
-    if isinstance(own, Mapping) and own.get("type") == wanted.__name__:
-        found: Config = decode(wanted, own, "card.recipe.config")
+    on_card = agent.card.recipe.get("config")
+    if isinstance(on_card, Mapping) and on_card.get("type") == wanted.__name__:
+        found: Config = decode(wanted, on_card, "card.recipe.config")
         return found
     how = FINE_TUNINGS[type(agent)]
     return recipe(how.vectors if len(agent.observation_shape) == 1 else how.frames).config

@@ -29,7 +29,7 @@ from radial.runs.config import encode
 from radial.training.a3c import A3CConfig
 from radial.training.dqn import DQNConfig
 from radial.training.ppo import PPOConfig
-from radial.workflows.loading import load_agent as rr_load
+from radial.workflows.loading import load as rr_load
 from radial.workflows.robustify import COMPARISON, FINE_TUNINGS, plan, robustify
 from radial.workflows.train import train
 

@@ -99,12 +99,8 @@ def finished(run: Path, name: str, seed: int) -> bool:
     if not (run / AGENT / CARD).is_file():
         return False
     card, config = load_agent(run).card, recipe(name).config
-    made_by, own = _made_by(card)
-    try:  # a setting that is younger than the run had its default there
-        same = card_config(decode(type(config), own or {})) == card_config(config)
-    except BadInput:
-        same = False
-    if (made_by, card.seed, same) != (name, seed, True):
+    same = trained_with(card, config) == card_config(config)
+    if (card.recipe.get("name"), card.seed, same) != (name, seed, True):
         raise BadInput(f"{run} holds another run than {name} with seed {seed} as it is now; move it away")
     return True
 
@@ -117,6 +113,15 @@ def _made_by(card: Card) -> tuple[Any, Any]:
 def card_config(config: Config) -> dict[str, Any]:
     """A config as a card holds it."""
     return json.loads(json.dumps(encode(config)))
+
+
+def trained_with(card: Card, config: Config) -> dict[str, Any]:
+    """The config on a card, in the form of `config`: a setting younger than the card had its default there."""
+    own: dict[str, Any] = card.recipe.get("config") or {}
+    try:
+        return card_config(decode(type(config), own))
+    except BadInput:  # of another algorithm, or with settings that are gone
+        return own
 
 
 def agents_of(runs: Sequence[Path]) -> tuple[Recipe, dict[int, EvaluatedAgent]]:
