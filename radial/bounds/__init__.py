@@ -1,5 +1,5 @@
-"""Sets in, sets out: what a network can answer when its input moves inside a ball.
+"""Sets in, sets out: bounds on a network's outputs while its input moves inside a ball.
 
-`graph` reads the network, `layers` says which rule belongs to which layer, `affine` and `nonlinear` hold the rules,
-`backward` substitutes them, `rounding` pays for floating point, and `methods` is the front door.
+`graph` reads the network, `layers` maps each layer to its rule, `affine` and `nonlinear` hold the rules, `backward`
+substitutes them, `rounding` accounts for floating point, and `methods` is the public interface.
 """

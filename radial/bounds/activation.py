@@ -1,4 +1,4 @@
-"""Elementwise activations as the bounds see them: an interval rule, and two lines around the curve.
+"""The base of elementwise activations: an interval rule, and two lines around the curve.
 
 An activation φ on [l, u] is enclosed between two lines. **Any slope is sound**: for a slope s the intercept is the
 exact extreme of φ(x) − s·x, found at l, at u, or at one of the few points where φ' = s or φ has a kink. So a slope
@@ -33,7 +33,7 @@ class Activation(ABC):
     terms = 0
     spread = 1
     partial = 1.0
-    steepest = 1.0  # the largest derivative anywhere
+    steepest = 1.0  # the largest derivative anywhere; it scales the rounding errors of the input
 
     _lines: LinePair | None = None
 
@@ -73,10 +73,11 @@ class Activation(ABC):
 
     def _intercept(self, slope: Tensor, lower: Tensor, upper: Tensor, sign: int) -> Tensor:
         """Max (sign = +1) or min (−1) of φ(x) − slope·x over the interval."""
+        # φ(x) − slope·x is continuous, so its extreme lies at an end or at a stationary point inside.
         pick = torch.maximum if sign > 0 else torch.minimum
         best = pick(self.value(lower) - slope * lower, self.value(upper) - slope * upper)
         for point in self.stationary(slope.detach()):
-            # φ(x) − slope·x is flat there, so its gradient with respect to the point itself is zero.
+            # Hold the point fixed: a kink does not move, and elsewhere d/dx (φ(x) − slope·x) = 0 by φ' = slope.
             inside = (lower < point) & (point < upper)
             point = torch.where(inside, point, lower.detach())
             best = torch.where(inside, pick(best, self.value(point) - slope * point), best)
@@ -98,7 +99,7 @@ class Activation(ABC):
 
 
 def _substitute(rows: Tensor, lines: LinePair) -> Backward:
-    """The same as `_Substitute`, left to autograd and the compiler."""
+    """Substitute as `_Substitute` does, with the gradient left to autograd and the compiler."""
     positive, negative = rows.clamp(min=0), rows.clamp(max=0)
     form = positive * lines.lower_slope + negative * lines.upper_slope
     constant = positive * lines.lower_intercept + negative * lines.upper_intercept
@@ -108,8 +109,8 @@ def _substitute(rows: Tensor, lines: LinePair) -> Backward:
 class _Substitute(torch.autograd.Function):
     """rows·φ(x) ≥ form·x + constant: positive coefficients take the lower line, negative ones the upper.
 
-    That is rows·below + min(rows, 0)·(above − below), and so for the intercepts. Written out by hand because the
-    coefficients are the largest tensors of a backward pass, and autograd would walk over them twice as often.
+    That is rows·below + min(rows, 0)·(above − below), and likewise for the intercepts. The gradient is written by hand:
+    the coefficients are the largest tensors of a backward pass, and autograd would walk over them twice as often.
     """
 
     @staticmethod
@@ -140,6 +141,8 @@ class _Substitute(torch.autograd.Function):
                 gradients[first] = (used * grad_form).sum(1, keepdim=True)
                 gradients[first + 1] = (used * grad_constant).sum(1, keepdim=True)
         if wanted[0]:
+            # The derivative by rows is the lower line where rows ≥ 0 and the upper where rows < 0:
+            # below + sign(min(rows, 0))·(below − above), for slopes and intercepts alike.
             total = (grad_form * (below - above)).addcmul_(grad_constant, below_at - above_at)
             total.mul_(negative.sign_()).addcmul_(grad_form, below).addcmul_(grad_constant, below_at)
             gradients[0] = total.sum(0, keepdim=True) if rows.shape[0] != total.shape[0] else total

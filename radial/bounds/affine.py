@@ -1,4 +1,4 @@
-"""Layers that are affine in what changes: each has the interval rule and the backward rule side by side.
+"""Layers that are affine in the input: each has the interval rule and the backward rule side by side.
 
 The interval rule moves a centre by W and a radius by |W|. The backward rule takes rows (B, K, *out), linear forms of
 the output, to rows (B, K, *in) and constants (B, K), so that rows·y = rows'·x + constant exactly. A leading 1 instead
@@ -19,7 +19,7 @@ Backward = tuple[list[Tensor], Tensor | None]
 
 
 class Op(Protocol):
-    """One layer as the bounds see it."""
+    """The bound rules of one layer."""
 
     affine: bool  # the backward rule is an equality
     separable: bool  # each output element sees one input element, so boxes stay exact boxes
@@ -28,20 +28,20 @@ class Op(Protocol):
     partial: float  # the largest partial sum, as a multiple of Σ|terms|: above 1 for averages, which divide last
 
     def interval(self, *x: Interval) -> Interval:
-        """The image box of boxes."""
+        """The box around the image of boxes."""
 
     def backward(self, rows: Tensor, *x: Interval) -> Backward:
-        """Rows of the output to rows of each input and constants, never more than the original."""
+        """Rows of the output → rows of each input and constants, whose sum never exceeds the original form."""
 
     def magnitude(self, *x: Tensor) -> Tensor:
-        """Σ|terms| of what is added up when the inputs are at most x in absolute value."""
+        """Σ|terms| of the sums computed here when the inputs are at most x in absolute value."""
 
     def inference(self, *x: Tensor) -> Tensor:
         """The same for the network's own forward pass."""
 
 
 class Affine(ABC):
-    """What the affine layers share: the error of the network's forward pass scales as our own."""
+    """The base of the affine layers: the error of the network's forward pass scales as that of the bounds."""
 
     affine = True
     separable = False
@@ -118,7 +118,7 @@ class Convolution(Affine):
         onto_few = rows.ndim == 4 and self.weight.shape[1] <= 4 and self.groups == 1
         if onto_few and self.stride[0] == self.stride[1] and self.dilation == [1, 1]:
             return self._subpixel(rows, size)
-        # A stride may leave the last rows of the input untouched; the transpose must be told that they exist.
+        # A stride may leave the last rows of the input untouched; the transpose needs their number to restore them.
         missing = [
             full - ((out - 1) * stride - 2 * padding + dilation * (kernel - 1) + 1)
             for full, out, stride, padding, dilation, kernel in zip(

@@ -22,7 +22,7 @@ def never(node: Node) -> bool:
 
 
 def at_nonlinear(node: Node) -> bool:
-    """Stop where an inequality would begin: what is left is exact up to the intervals found there."""
+    """Stop before the first inequality: the remaining form is exact up to the intervals found there."""
     return node.op is not None and not node.op.affine
 
 
@@ -31,7 +31,8 @@ def lower_bound(program: Program, target: Node, rows: Tensor, stop: Stop = never
 
     rows  (B, K, *shape), or (1, K, *shape) if shared        returns  (B, K)
 
-    Invariant: rows·target ≥ Σ_nodes pending·node + total. Each turn replaces the last pending node by its inputs.
+    Invariant: rows·target ≥ Σ_nodes pending·node + total. Each turn replaces the last pending node by its inputs
+    (CROWN, Zhang et al. 2018), so a node is visited once, after everything that uses it.
     """
     pending: dict[Node, _Form] = {target: _Form(rows, None)}
     total: Tensor = rows.new_zeros(1, 1)
@@ -44,8 +45,10 @@ def lower_bound(program: Program, target: Node, rows: Tensor, stop: Stop = never
             total = total + _spread(_over_interval(form, node), repeat)
             continue
         if node.error is not None:
+            # The computed value may lie up to `error` from the exact one, so the form may lose Σ|form|·error.
             total = total - _spread(_per_row(form.abs() * node.error.unsqueeze(1)), repeat)
         if node.op is None:
+            # At the input the form is linear in x, and its minimum is exact: rows·c − ε·‖rows‖_q unless clipped.
             total = total + _spread(program.ball.minimum(form), repeat)
             continue
         forms, constant = node.op.backward(form, *(used.interval for used in node.inputs))
@@ -63,9 +66,9 @@ class _Form(NamedTuple):
 
 
 def _distinct(form: _Form) -> _Form:
-    """Drop rows that repeat: in a dueling network every action asks the same of the state value.
+    """Drop repeated rows: in a dueling network the form of every action has the same coefficients for the state value.
 
-    Only rows that do not depend on a parameter, for rows that are merely equal may have different gradients.
+    Only rows that do not depend on a parameter are dropped: equal rows may still have different gradients.
     """
     rows, repeat = form
     if repeat is not None or rows.requires_grad or rows.shape[0] != 1 or rows.numel() > 4096:
@@ -87,6 +90,7 @@ def _spread(values: Tensor, repeat: Tensor | None) -> Tensor:
 
 
 def _over_interval(form: Tensor, node: Node) -> Tensor:
+    # The minimum of a linear form over a box: form·center − |form|·radius.
     flat = form.flatten(2)
     center, radius = node.interval.center.flatten(1), node.interval.radius.flatten(1)
     if flat.shape[0] == 1:

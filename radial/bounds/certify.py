@@ -1,4 +1,4 @@
-"""From bounds to a verdict: `certify_action`.
+"""Turns bounds into a verdict: `certify_action`.
 
 A certificate needs finite, ordered bounds and a strict inequality. Everything else is unknown.
 """
@@ -15,13 +15,13 @@ from radial.core.data import BadInput, Bounds, Verdict
 
 
 def certify_action(network: nn.Module, ball: Ball, bound: BoundMethod | str = crown_ibp) -> list[Verdict]:
-    """Does the greedy action of each row stay the same over its whole ball?
+    """Certify that the greedy action of each row stays the same over its whole ball.
 
-    network  scores (B, A), the action is the largest        ball  center (B, *obs)
-    bound    a name or a method; ours are always run in their sound form, a method of your own is taken at its word
+    network  (B, *obs) → Q-values or logits (B, A); the largest is the action        ball  center (B, *obs)
+    bound    a name or a method; the built-in ones always run in their sound form, any other is trusted as it is
     returns  one `Verdict` per row, `CERTIFIED` or `UNKNOWN`
 
-    Certified: for every x in the ball, and however floating point adds up the network, score(action) > score(other).
+    Certified: for every x in the ball, and in whatever order the network sums, output(action) > output(other).
     An exception while bounding is reported as a warning, and every row is unknown.
     """
     chosen = method(bound)
@@ -42,7 +42,7 @@ def certify_action(network: nn.Module, ball: Ball, bound: BoundMethod | str = cr
         try:
             bounds = chosen(network, ball, rows)
         except BadInput:
-            raise  # the question was wrong; there is nothing to be unsure about
+            raise  # the arguments are wrong, which is no verdict
         except Exception as error:  # noqa: BLE001  whatever went wrong, it did not prove anything
             warnings.warn(f"no certificate: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=2)
             return [Verdict.UNKNOWN] * ball.center.shape[0]

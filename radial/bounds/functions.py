@@ -1,7 +1,7 @@
-"""Which rule belongs to which torch function or tensor method: the registry `FUNCTIONS`, in plain sight.
+"""The rule of each torch function and tensor method: the registry `FUNCTIONS`, in plain sight.
 
-Each rule has the signature of what it stands for, after the context; it returns an operator and its inputs, or a
-plain value for questions about shapes. Uses that would mix the samples of a batch are refused.
+After the context, each rule has the signature of its function; it returns an operator and its inputs, or a plain
+value for questions about shapes. Uses that would mix the samples of a batch are refused.
 """
 
 import math
@@ -142,7 +142,7 @@ def _subtract_in_place(context: Context, a: Any, b: Any) -> Applied:
 
 
 def _sum(context: Context, a: Any, b: Any, sign: float) -> Applied:
-    """A + sign·b where either or both depend on the input."""
+    """Rule of a + sign·b where either or both depend on the input."""
     if _is_set(a) and _is_set(b):
         if len(a.shape) != len(b.shape):
             context.refuse("a sum of two branches with different numbers of axes")
@@ -267,7 +267,7 @@ def _float(context: Context, x: Any) -> Applied:
 
 
 def _ask(context: Context, x: Any, name: str, *default: Any) -> Any:
-    """Questions about a tensor's shape, answered with the shape it has."""
+    """Answer questions about a tensor's shape and device."""
     answers = {"shape": x.shape, "ndim": len(x.shape), "device": x.interval.center.device}
     return answers[name] if name in answers else context.refuse(f"the attribute .{name}")
 

@@ -1,7 +1,7 @@
-"""Reading a network: torch.fx traces it, and every step becomes a node with a bound rule or an error that names it.
+"""Reads a network: torch.fx traces it, and every step becomes a node with a bound rule or an error that names it.
 
-Nothing is ever skipped. What does not depend on the input (weights, shapes, constants) is computed as the network
-itself would compute it; what does must have a rule in `layers`.
+Nothing is ever skipped. Values that do not depend on the input (weights, shapes, constants) are computed as the network
+itself would compute them; every other step must have a rule in `layers`.
 """
 
 import operator
@@ -27,7 +27,7 @@ from radial.core.data import BadInput
 
 @dataclass(eq=False, slots=True)
 class Node:
-    """A value of the network that depends on the input: where it comes from and what it can be."""
+    """A value of the network that depends on the input: its operator, its inputs, and its interval."""
 
     name: str
     op: Op | None  # None: the input itself
@@ -51,10 +51,10 @@ class Program:
     ball: Ball
     rounding: Rounding | None
     nodes: list[Node] = field(default_factory=list)
-    output: Node = field(init=False, repr=False)  # what the network returns
+    output: Node = field(init=False, repr=False)  # the value the network returns
 
     def add_input(self) -> Node:
-        """The ball itself as the first node."""
+        """Add the ball itself as the first node."""
         if self.ball.clipped:
             box = self.ball.box()
             interval = Interval.between(box.lower, box.upper)
@@ -70,7 +70,7 @@ class Program:
         return node
 
     def add(self, name: str, op: Op, inputs: list[Node]) -> Node:
-        """The image of nodes under an operator, widened by what rounding may do to it."""
+        """Add the image of nodes under an operator, widened by its rounding error."""
         interval = op.interval(*[node.interval for node in inputs])
         error = None
         if self.rounding is not None:
@@ -108,7 +108,7 @@ def build(network: nn.Module, ball: Ball, rounding: Rounding | None, tighten: Ti
     tighten  called on each node that a nonlinear layer is about to use, and on the output; it may replace the interval
     """
     compiled = type(network).__name__ == "OptimizedModule" and type(network).__module__.startswith("torch._dynamo")
-    if compiled:  # torch.compile's wrapper computes what it wraps
+    if compiled:  # torch.compile's wrapper computes the same as the module inside
         network = network.get_submodule("_orig_mod")
     traced, modules = trace(network, sound=rounding is not None)
     root = nn.Sequential(network) if traced.single else network
@@ -176,7 +176,7 @@ def _input(node: fx.Node, default: tuple[Any, ...], program: Program) -> Any:
 
 
 def _compute(node: fx.Node, layer: nn.Module | None, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Weights, shapes, constants: whatever does not depend on the input, as the network would compute it."""
+    """Compute a weight, shape or constant, which does not depend on the input, as the network would."""
     if layer is not None:
         return layer(*args, **kwargs)
     name = str(getattr(node.target, "__name__", node.target))
@@ -211,7 +211,7 @@ def _attribute(module: nn.Module, path: str) -> Any:
 class _Tracer(fx.Tracer):
     """fx's tracer, which stops at every module that has a rule and writes nothing into the network.
 
-    sound  look into modules that only declare themselves linear: what counts is how their forward rounds
+    sound  trace into modules that only declare themselves linear, for the rounding of their forward counts
     """
 
     proxy_buffer_attributes = True  # arithmetic on buffers is done at every call, not once
@@ -296,13 +296,13 @@ _PLAIN = (bool, int, float, str, type(None))
 _INTERNAL = set(vars(nn.Module())) - {"training"}  # torch's own bookkeeping
 _IN_PLACE = (operator.iadd, operator.isub, operator.imul, operator.itruediv, operator.setitem)
 _HOOKS = torch.nn.modules.module
-_BY_MODE = (_BatchNorm, _DropoutNd)  # what these compute depends on the mode
+_BY_MODE = (_BatchNorm, _DropoutNd)  # layers whose output depends on the mode
 
 
 def inspect(network: nn.Module) -> tuple[list[object] | None, dict[str, nn.Module]]:
-    """What a trace depends on, as far as it can be seen, or None if that is not far enough; and the modules by name.
+    """A fingerprint of all that a trace visibly depends on, or None if too much is hidden; and the modules by name.
 
-    Refuses what tracing would not show: hooks, a forward or a __call__ put over the network's own, and layers in train
+    Refuses anything tracing would miss: hooks, a forward or a __call__ put over the network's own, and layers in train
     mode, which draw random numbers or mix samples.
     """
     if isinstance(network, torch.jit.ScriptModule):
@@ -333,7 +333,7 @@ def inspect(network: nn.Module) -> tuple[list[object] | None, dict[str, nn.Modul
 
 
 def _describe(module: nn.Module, parts: list[object]) -> bool:
-    """Add a module's own attributes to a description; False if they could change without it changing."""
+    """Add a module's own attributes to a fingerprint; False if they could change without changing it."""
     torch_layer = type(module) in layers.MODULES or type(module) is nn.Sequential
     state = vars(module)
     for key in state.keys() - _INTERNAL:
@@ -342,6 +342,6 @@ def _describe(module: nn.Module, parts: list[object]) -> bool:
             parts += (key, value)
         elif key == "forward" or not torch_layer:  # functions and objects by identity
             if isinstance(value, (list, tuple, dict, set)):
-                return False  # what is inside may change unseen
+                return False  # its contents may change unseen
             parts += (key, id(value))
     return True

@@ -1,7 +1,7 @@
 """A box around a layer's value, kept as centre and radius, and the ways to push it through a monotone function.
 
-Centre and radius are what affine layers want (the centre takes W, the radius |W|). A radius whose batch axis has
-length 1 is shared by the whole batch: that is how the first layer's radius is computed once instead of B times.
+Centre and radius suit affine layers (the centre is mapped by W, the radius by |W|). A radius whose batch axis has
+length 1 is shared by the whole batch, so the first layer's radius is computed once instead of B times.
 """
 
 from collections.abc import Callable
@@ -21,7 +21,7 @@ PullBack = Callable[[Tensor, Tensor], Tensor]  # a gradient and f's output, both
 def compiling() -> bool:
     """Whether the operations of this thread are being recorded for a compiler.
 
-    Then no value is known yet, and hand-written fast paths only stand in the compiler's way.
+    Then no value is known yet, and hand-written fast paths only get in the compiler's way.
     """
     return get_proxy_mode() is not None
 
@@ -60,7 +60,7 @@ class Interval:
 
 
 def fast_layout(images: Tensor) -> Tensor:
-    """On a CPU, convolutions run faster on channels-last tensors and keep that layout for the next layer."""
+    """Images as channels-last tensors on a CPU, where convolutions run faster on them and keep the layout."""
     if images.ndim != 4 or images.device.type != "cpu":
         return images
     return images.to(memory_format=torch.channels_last)
@@ -137,7 +137,7 @@ def _pulled_back(ctx: FunctionCtx, grad_center: Tensor, grad_radius: Tensor) -> 
 
 
 class _Rectified(torch.autograd.Function):
-    """`rectified`, with the gradient of any other monotone function: its ends say which of the three cases it was."""
+    """`rectified`, with the gradient of any other monotone function: its ends tell the three cases apart."""
 
     @staticmethod
     def forward(ctx: FunctionCtx, center: Tensor, radius: Tensor, pull_back: PullBack) -> tuple[Tensor, Tensor]:

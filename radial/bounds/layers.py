@@ -1,7 +1,7 @@
-"""Which rule belongs to which `nn.Module`: the registry `MODULES`, in plain sight.
+"""The rule of each `nn.Module`: the registry `MODULES`, in plain sight.
 
 To add a layer, write its operator in `affine.py` or `nonlinear.py` and give it a row here, and one in `functions.py` if
-it also exists as a function. A layer without a row is an error that says so; nothing is guessed.
+it also exists as a function. A layer without a row raises an error that names it; nothing is guessed.
 """
 
 import math
@@ -23,7 +23,7 @@ class UnsupportedLayer(BadInput):
 
 
 class Value(Protocol):
-    """What the rules need to know of a value that depends on the input."""
+    """The view that rules have of a value that depends on the input."""
 
     interval: Interval
 
@@ -41,7 +41,7 @@ class Applied(NamedTuple):
 
 @dataclass(slots=True)
 class Context:
-    """Where we are in the network, and how constants enter the computation."""
+    """The place of a step in the network, and the precision in which constants enter the bounds."""
 
     node: fx.Node
     network: nn.Module
@@ -55,7 +55,7 @@ class Context:
 
     @property
     def place(self) -> str:
-        """The layer as a person would look for it."""
+        """The layer's name for error messages."""
         return f"'{self.node.target}'" if self.node.op == "call_module" else f"'{self.node.name}'"
 
     def constant(self, value: Any) -> Tensor:
@@ -107,7 +107,7 @@ class Context:
             self.refuse(f"{self.what} on a value of {len(self.x.shape)} axes, where {count} are needed,")
 
     def refuse(self, why: str) -> NoReturn:
-        """The error for what a known layer is asked to do but has no rule for."""
+        """Raise the error for a use of a known layer that no rule covers."""
         raise UnsupportedLayer(f"no bound rule for {why} at {self.place}; see CONTRIBUTING.md on how to add a layer")
 
 
@@ -115,14 +115,14 @@ LayerRule = Callable[[Context, Any], Op]
 
 
 def has_rule(module: nn.Module, sound: bool = False) -> bool:
-    """Whether tracing should stop at this module and ask its rule."""
+    """Whether tracing should stop at this module and use its rule."""
     return rule_for(module, sound) is not _refuse
 
 
 def rule_for(module: nn.Module, sound: bool = False) -> LayerRule:
     """The rule of the first class in the module's family whose forward the module really runs.
 
-    sound  do not take a module's word for being linear: its forward may round otherwise than its folded weights
+    sound  ignore a module's `as_linear()`: its forward may round differently from its folded weights
     """
     if not sound and callable(getattr(module, "as_linear", None)):
         return _declared_linear
@@ -148,7 +148,7 @@ def _declared_linear(context: Context, layer: Any) -> Op:
 
 
 def dense(context: Context, weight: Tensor, bias: Tensor | None) -> Op:
-    """The layer y = W·x + b."""
+    """Rule of y = W·x + b."""
     wide = context.weight(weight)
     assert wide is not None
     return Dense(wide, context.weight(bias))
@@ -172,7 +172,7 @@ def _convolution(context: Context, layer: Any) -> Op:
 
 
 def max_pool(context: Context, layer: Any) -> Op:
-    """MaxPool2d."""
+    """Rule of MaxPool2d."""
     context.needs_axes(4)
     if layer.ceil_mode:
         context.refuse("MaxPool2d with ceil_mode")
@@ -197,7 +197,7 @@ def _batch_norm(context: Context, layer: Any) -> Op:
 
 
 def avg_pool(context: Context, layer: nn.AvgPool2d) -> Op:
-    """AvgPool2d."""
+    """Rule of AvgPool2d."""
     context.needs_axes(4)
     if layer.divisor_override is not None and layer.divisor_override <= 0:
         context.refuse("AvgPool2d with divisor_override ≤ 0")
@@ -205,7 +205,7 @@ def avg_pool(context: Context, layer: nn.AvgPool2d) -> Op:
 
 
 def clamp(context: Context, low: Any, high: Any) -> Op:
-    """Clamp between numbers."""
+    """Rule of a clamp between numbers."""
     for name, value in (("min", low), ("max", high)):
         if value is not None and not isinstance(value, (int, float)):
             context.refuse(f"clamp with a {type(value).__name__} as {name}")
@@ -215,18 +215,18 @@ def clamp(context: Context, low: Any, high: Any) -> Op:
 
 
 def flatten(context: Context, start_dim: int, end_dim: int) -> Op:
-    """Axes start_dim to end_dim as one."""
+    """Rule of flattening axes start_dim to end_dim."""
     start, end = context.axis(start_dim), context.axis(end_dim)
     return Positive(lambda t: torch.flatten(t, start, end))
 
 
 def leaky_relu(context: Context, negative_slope: float) -> Op:
-    """LeakyReLU, where it is monotone."""
+    """Rule of LeakyReLU, where it is monotone."""
     return LeakyReLU(negative_slope) if negative_slope >= 0 else context.refuse("LeakyReLU with negative_slope < 0")
 
 
 def elu(context: Context, alpha: float) -> Op:
-    """ELU, where it is monotone."""
+    """Rule of ELU, where it is monotone."""
     return ELU(alpha) if alpha > 0 else context.refuse("ELU with alpha ≤ 0")
 
 
@@ -237,7 +237,7 @@ def _in_place(context: Context, layer: Any, op: Op) -> Op:
 
 
 def check_alone(context: Context) -> None:
-    """An in-place layer is only what it seems if nobody else reads the memory it overwrites."""
+    """Refuse an in-place layer if anything else reads the memory it overwrites, which tracing would not show."""
     used: Any = context.node.args[0]
     while isinstance(used, fx.Node):
         if len(used.users) > 1:

@@ -1,7 +1,7 @@
-"""The front door: `ibp`, `crown_ibp`, `crown`, ways to combine them, and `sound`, which pays for floating point.
+"""The public bound methods: `ibp`, `crown_ibp`, `crown`, their combinations, and `sound`, which covers floating point.
 
-All take a network, a ball and optionally rows, and return `Bounds`. They differ in how the value of a layer is
-remembered: as a box (IBP), as a box whose last answer is substituted backward (CROWN-IBP), or substituted backward
+All take a network, a ball and optionally rows, and return `Bounds`. They differ in the enclosure of a layer's value:
+boxes throughout (IBP), boxes with one backward substitution from the outputs (CROWN-IBP), or a backward substitution
 at every layer (CROWN).
 """
 
@@ -26,7 +26,7 @@ MEMORY = 1 << 30  # bytes: the default budget for coefficients in one backward p
 
 
 class BoundMethod(Protocol):
-    """What a bound method looks like to the rest of the library."""
+    """The signature of a bound method."""
 
     def __call__(self, network: nn.Module, ball: Ball, rows: Tensor | None = None) -> Bounds:
         """Enclose the network's outputs, or linear forms of them, over the ball."""
@@ -39,7 +39,7 @@ def ibp(network: nn.Module, ball: Ball, rows: Tensor | None = None, *, outward: 
     ball     center (B, *obs)
     rows     (B, K, A), or (1, K, A) for every sample alike: linear forms of the output, merged with everything affine
              behind the last nonlinearity
-    outward  add what rounding can do; use `sound(ibp)` to say so
+    outward  widen by the rounding errors; callers write `sound(ibp)`
     returns  Bounds (B, *out), or (B, K) with rows
     """
     return _run(network, ball, rows, outward, MEMORY, tighten_all=False, substitute=False)
@@ -81,7 +81,7 @@ def _run(
 ) -> Bounds:
     check_arguments(network, ball, rows, memory)
     if ball.center.shape[0] == 0:
-        # No samples: run one that is thrown away, to learn the shape of the answer.
+        # No samples: run one and discard it, to learn the shape of the result.
         one = None if rows is None else rows.new_zeros((1, *rows.shape[1:]))
         return _run(network, _any_ball(ball), one, outward, memory, tighten_all, substitute)[:0]
     if outward:
@@ -110,7 +110,7 @@ def _bounds(
 ) -> Bounds:
 
     def tighten(program: Program, node: Node) -> None:
-        # A box is not the image of an ℓ1 or ℓ2 ball even behind one affine layer, so there the dual norm is asked.
+        # A box is not the image of an ℓ1 or ℓ2 ball even behind one affine layer; the dual norm is tighter there.
         if (not node.exact) if tighten_all else (node.affine and ball.p != math.inf):
             better = enclose(program, node, None, never, memory)
             node.interval, node.exact = Interval.between(better.lower, better.upper), True
@@ -155,7 +155,7 @@ def _any_ball(ball: Ball) -> Ball:
 
 
 def check_arguments(network: nn.Module, ball: Ball, rows: Tensor | None = None, memory: int = MEMORY) -> None:
-    """Refuse arguments that cannot be meant, one line each."""
+    """Refuse wrong arguments, with one line each."""
     if not isinstance(network, nn.Module):
         raise BadInput(f"network must be a torch.nn.Module, got {type(network).__name__}")
     if not isinstance(ball, Ball):
@@ -179,7 +179,7 @@ def check_arguments(network: nn.Module, ball: Ball, rows: Tensor | None = None, 
 
 
 def check_center(network: nn.Module, ball: Ball, error: RuntimeError) -> None:
-    """If the network itself cannot take the centre, the fault is the caller's and not a rule's."""
+    """Raise `BadInput` if the network itself cannot take the centre: then the caller is at fault, not a rule."""
     try:
         with torch.no_grad():
             network(ball.center[:1].to(next(network.parameters(), ball.center).dtype, copy=True))
@@ -191,7 +191,7 @@ def check_center(network: nn.Module, ball: Ball, error: RuntimeError) -> None:
 
 
 def _check_witnesses(network: nn.Module, ball: Ball, rows: Tensor | None, bounds: Bounds) -> None:
-    """Run the network itself at three points of the ball: whatever tracing may have missed must not become a proof."""
+    """Run the network itself at three points of the ball, so that a step tracing missed cannot become a proof."""
     box = ball.box()
     proven = torch.isfinite(bounds.lower) & torch.isfinite(bounds.upper)
     for x in (ball.center, ball.project(box.lower), ball.project(box.upper)):
@@ -259,10 +259,10 @@ def best_of(*methods: BoundMethod | str) -> BoundMethod:
 
 
 def sound(base: BoundMethod | str) -> BoundMethod:
-    """The same method, true of the network in floating point: widened at every layer by what rounding can do.
+    """The same method, valid for the network in floating point: widened at every layer by the rounding errors.
 
     Covers the forward pass in the network's own dtype for every batch size, thread count and order of summation,
-    and the rounding of x ± ε. See `bounds/rounding.py` for what it does not cover.
+    and the rounding of x ± ε. See `bounds/rounding.py` for its limits.
     """
     found = method(base)
     if not is_ours(found):
@@ -272,7 +272,7 @@ def sound(base: BoundMethod | str) -> BoundMethod:
 
 
 def is_ours(base: BoundMethod) -> bool:
-    """Whether a method knows how to round outward."""
+    """Whether a method is built in, that is, can round outward."""
     try:
         return "outward" in inspect.signature(base).parameters
     except (TypeError, ValueError):  # builtins have no signature
@@ -280,13 +280,13 @@ def is_ours(base: BoundMethod) -> bool:
 
 
 def method_name(base: BoundMethod) -> str:
-    """What a method is called in a result."""
+    """The name of a method in results."""
     inner = base.func if isinstance(base, functools.partial) else base
     return next((name for name, known in METHODS.items() if known is inner), getattr(inner, "__name__", repr(inner)))
 
 
 def method(name: BoundMethod | str) -> BoundMethod:
-    """A method by name or by itself."""
+    """The method of this name, or the given method itself."""
     if isinstance(name, str):
         if name not in METHODS:
             raise BadInput(f"bound method must be one of {', '.join(METHODS)}, got {name!r}")

@@ -35,7 +35,7 @@ def check_bound(bound: str | Mix) -> None:
 
 
 def settled(bound: str | Mix, step: int) -> str | Mix:
-    """The same bound at this step: one method where a mix has come to its end."""
+    """The same bound at this step: a single method where the share of a mix is 0 or 1."""
     share = bound.share(step) if isinstance(bound, Mix) else None
     if isinstance(bound, Mix) and share in (0.0, 1.0):
         return bound.first if share else bound.second

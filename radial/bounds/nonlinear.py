@@ -1,6 +1,6 @@
-"""Layers that bend: the activations with their slopes, and max-pooling.
+"""The nonlinear layers: activations with their slopes, and max-pooling.
 
-What every activation shares, and why any slope is sound, is in `activation`.
+Their common base, and the reason why any slope is sound, is in `activation`.
 """
 
 from dataclasses import dataclass
@@ -29,11 +29,11 @@ class ReLU(Activation):
         return y > 0
 
     def pull_back(self, gradient: Tensor, y: Tensor) -> Tensor:
-        """The same without a mask in between: one pass over memory instead of three."""
+        """Pull back without a mask in between: one pass over memory instead of three."""
         return torch.ops.aten.threshold_backward.grad_input(gradient, y, 0, grad_input=gradient)
 
     def interval(self, *x: Interval) -> Interval:
-        """Without a rounding of its own."""
+        """The rectified interval, which adds no rounding of its own."""
         return rectified(x[0], self.pull_back)
 
     def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
@@ -47,7 +47,7 @@ class ReLU(Activation):
         return [torch.zeros_like(slope)]
 
     def lines(self, lower: Tensor, upper: Tensor) -> LinePair:
-        """The same as for any activation, written out because it is the one that counts."""
+        """The lines of any activation, written out because ReLU is by far the most common."""
         identity, chord = self.slopes(lower, upper)
         return LinePair(identity, torch.zeros_like(lower), chord, -chord * lower.clamp(max=0))
 
@@ -191,7 +191,7 @@ class Sigmoid(Activation):
 
 
 def _atanh(x: Tensor) -> Tensor:
-    """By way of log1p, which compilers vectorise."""
+    """Artanh by way of log1p, which compilers vectorise."""
     return 0.5 * (torch.log1p(x) - torch.log1p(-x))
 
 
@@ -281,7 +281,7 @@ class MaxPool:
         return F.max_pool2d(x, self.kernel, self.stride, self.padding, self.dilation)
 
     def interval(self, *x: Interval) -> Interval:
-        """Both ends, by the elements they come from: their difference would lose a radius far below the centre."""
+        """The image by the elements that attain its ends: their difference would lose a radius far below the centre."""
         below, above = self._winners(x[0].lower), self._winners(x[0].upper)
         low, high = (_taken(x[0].center, places) for places in (below, above))
         shrink, grow = (_taken(x[0].radius, places) for places in (below, above))

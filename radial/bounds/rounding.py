@@ -1,8 +1,8 @@
-"""What floating point adds to a bound, so that it holds for the network that runs and not only for the one on paper.
+"""Rounding errors added to a bound, so that it holds for the network that runs and not only for the one on paper.
 
 The sound form computes in float64 and, at every layer, widens by a bound on two errors at once: that of the network's
 own forward pass in its own precision, in any order of summation, with or without fused multiply-add, and that of the
-float64 arithmetic used here. Both are multiples of Σ|terms|, the sum of the absolute values that are added up (Higham,
+float64 arithmetic used here. Both are multiples of Σ|terms|, the sum of the absolute values of all terms (Higham,
 *Accuracy and Stability of Numerical Algorithms*, ch. 3): a sum of n products carries at most γ_n·Σ|terms|.
 Kernels that do not add up products of weights and inputs (Winograd, FFT, TF32, bfloat16) are not covered and, where we
 can see them, refused; so is flushing denormal numbers to zero.
@@ -38,7 +38,7 @@ class Rounding:
 
     @property
     def tiny(self) -> float:
-        """More than any single underflow."""
+        """A bound on the error of any single underflow."""
         return 2.0 * torch.finfo(self.dtype).tiny
 
     def error(self, terms: int, spread: int, inference: Tensor, ours: Tensor, largest: Tensor) -> Tensor:
@@ -46,12 +46,12 @@ class Rounding:
 
         terms      roundings behind one output element of the forward pass; 0: the layer is exact (a ReLU, a reshape)
         spread     terms of the sums of a backward substitution: of the transposed layer, and over the whole layer
-        inference  Σ|terms| of the forward pass        ours  Σ|terms| of what we compute
+        inference  Σ|terms| of the forward pass        ours  Σ|terms| of the float64 computation of the bounds
         largest    the largest partial sum of the forward pass
         """
         forward = gamma(terms, self.unit) * inference + terms * self.tiny if terms else 0.0
         total = (forward + gamma(terms + spread + SPARE, UNIT_64) * ours) * (1 + 2.0**-20)
-        # A partial sum beyond the largest float would be inf in the network, whatever float64 says.
+        # A partial sum beyond the largest float would be inf in the network, however finite it is in float64.
         return torch.where(largest < torch.finfo(self.dtype).max / 4, total, torch.inf)
 
     def input_error(self, magnitude: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ class Rounding:
 
     @property
     def smallest_input(self) -> float:
-        """Added to every magnitude, so that γ times it pays for inputs that underflow."""
+        """Added to every magnitude, so that γ times it covers inputs that underflow."""
         return self.tiny / self.unit * 2
 
     def outward(self, lower: Tensor, upper: Tensor) -> Bounds:

@@ -1,7 +1,7 @@
 """The complete `Agent`, its card, and the `Attack` protocol.
 
-Everything any part of radial asks an agent for is here, typed; networks, and how they are trained, saved and imported,
-are not.
+Everything any part of radial asks an agent for is declared here, with types. Networks, training, saving and importing
+are elsewhere.
 """
 
 import math
@@ -19,7 +19,7 @@ from radial.core.data import Continuous, Discrete, EnvSpec
 
 @dataclass(frozen=True)
 class Card:
-    """The record kept beside an agent's weights: where it acts, and how it came to be."""
+    """The record kept beside an agent's weights: its environment, and its provenance."""
 
     env: EnvSpec | None
     recipe: Mapping[str, Any] = field(default_factory=dict)  # the config it was trained with, as JSON
@@ -31,20 +31,20 @@ class Card:
 
 
 def described(card: Card) -> str:
-    """Where an agent comes from, in a line."""
+    """The provenance of an agent, in one line."""
     return card.source or f"{card.recipe.get('name') or 'an agent'} on {card.env}, seed {card.seed}, {card.steps} steps"
 
 
 class Agent(ABC):
-    """A policy with its network and its door for units: everything behind `prepare`, ε included, is in network units.
+    """A policy with its network. After `prepare`, the only conversion of units, everything (ε too) is in network units.
 
     network            the network with all its outputs; `choice` is the part that decides
     actions            the action space
     observation_shape  of one observation; None: not known
     valid_range        the values an observation can take at all, in network units; None: any
-    clips_actions      actions were clipped to the env's box in training, so they are when it plays
+    clips_actions      actions were clipped to the env's box in training, so evaluation clips them too
     log_std            (D,) of a Gaussian policy; None: a policy over discrete actions, or not known
-    card               where it acts, and how it came to be
+    card               its environment and provenance
     """
 
     network: nn.Module
@@ -57,7 +57,7 @@ class Agent(ABC):
 
     @abstractmethod
     def prepare(self, obs: Tensor) -> Tensor:
-        """Observations of the env (B, *obs) → the network's input, float32: the one door for units."""
+        """Observations of the env (B, *obs) → the network's input, float32: the only conversion of units."""
 
     @abstractmethod
     def scores(self, x: Tensor) -> Tensor:
@@ -77,7 +77,7 @@ class Agent(ABC):
 
     @property
     def has_value(self) -> bool:
-        """Whether there is a value function to ask."""
+        """Whether the agent has a value function."""
         return False
 
     def value(self, x: Tensor) -> Tensor:
@@ -99,16 +99,16 @@ class Agent(ABC):
         return self.card.source or type(self).__name__
 
     def ball(self, x: Tensor, radius: float, p: float = math.inf) -> Ball:
-        """The threat model at x (B, *obs): every observation that may be shown instead, clipped to the valid range."""
+        """The threat model at x (B, *obs): all observations the agent may be shown, clipped to the valid range."""
         low, high = self.valid_range or (None, None)
         return Ball(x, radius, p, low, high)
 
 
 class Attack(Protocol):
-    """Moves prepared observations inside a ball. The caller projects the answer onto the ball again."""
+    """Perturbs prepared observations inside a ball. The caller projects the result onto the ball again."""
 
     def perturb(self, agent: Agent, ball: Ball, rng: torch.Generator) -> Tensor:
-        """The observations shown to the agent, (B, *obs); rows are independent."""
+        """The observations the agent is shown, (B, *obs); rows are independent."""
 
     def reset(self, done: Tensor) -> None:
         """Forget everything about the rows (B,) whose episode ended."""

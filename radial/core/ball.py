@@ -1,7 +1,7 @@
 """The set of observations an adversary may show: an ℓp ball around each observation, clipped to the valid range.
 
-Everything about its geometry is here, once: projection, sampling, the enclosing box, and the exact minimum of a
-linear form, which is where the dual norm lives. No network and no unit other than the network's own.
+All of its geometry is here, once: projection, sampling, the enclosing box, and the exact minimum of a linear form, by
+the dual norm. No network and no unit other than the network's own.
 """
 
 import math
@@ -56,7 +56,7 @@ class Ball:
         low: float | Tensor | None = None,
         high: float | Tensor | None = None,
     ) -> "Ball":
-        """A ball whose values nobody looks at: for compiled training steps, whose inputs were checked at their door."""
+        """A ball built without checks: for compiled training steps, whose inputs were checked on entry."""
         ball = object.__new__(cls)
         for name, value in (("center", center), ("radius", radius), ("p", p), ("low", low), ("high", high)):
             object.__setattr__(ball, name, value)
@@ -130,7 +130,7 @@ class Ball:
 
     @property
     def clipped(self) -> bool:
-        """Whether a valid range cuts the ball."""
+        """Whether a valid range clips the ball."""
         return self.low is not None or self.high is not None
 
     def box(self) -> Bounds:
@@ -148,15 +148,15 @@ class Ball:
         self._check_like_center(x)
         box = self.box()
         if self.p != math.inf:
-            # In float64, so that the only rounding left is the last one, to the dtype of x.
+            # In float64, so that the only rounding left is the final cast to the dtype of x.
             shift = self._in_budgets(x.double() - self.center.double())
             shift = _onto_l2(shift) if self.p == 2 else _onto_l1(shift)
             x = (self.center.double() + (shift * self.budget().double().flatten(1)).view_as(x)).to(x.dtype)
-        # The centre is valid, so cutting to the range only ever moves a point closer to it.
+        # The centre is valid, so clipping to the range only ever moves a point closer to it.
         return torch.minimum(torch.maximum(x, box.lower), box.upper)
 
     def contains(self, x: Tensor) -> Tensor:
-        """Which rows of x lie in the ball, (B,) bool, forgiving the rounding of x itself and nothing more."""
+        """Which rows of x lie in the ball, (B,) bool, tolerating the rounding of x itself and nothing more."""
         self._check_like_center(x)
         unit = torch.finfo(self.center.dtype).eps
         center, budget = self.center.double(), self.budget().double()
@@ -173,7 +173,7 @@ class Ball:
         """One random point per row, (B, *obs).
 
         kind  "uniform": anywhere in the ball (before it is clipped to the range, for p = 1 and 2);
-              "corner": an extreme point, which is where linear functions are worst;
+              "corner": an extreme point, where a linear function attains its worst value;
               "sparse": an extreme point in about a tenth of the features, the centre elsewhere (p = ∞).
         """
         if not isinstance(rng, torch.Generator):

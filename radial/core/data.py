@@ -1,8 +1,6 @@
 """The nouns every room shares: bounds and verdicts, environments and their steps, losses, bad input.
 
-Who acts, and who attacks, is in `core.agent`.
-
-No computation lives here beyond looking at a tensor.
+Agents and attacks are in `core.agent`. Nothing here computes beyond inspecting a tensor.
 """
 
 from collections.abc import Mapping
@@ -17,14 +15,14 @@ DTYPES = (torch.float32, torch.float64)
 
 
 class BadInput(ValueError):
-    """The caller's argument is wrong; the message is one line that names it and what is allowed."""
+    """The caller's argument is wrong; the message is one line that names it and the allowed values."""
 
 
 class Verdict(StrEnum):
-    """What is known about one claim. Only `CERTIFIED` is a promise; `UNKNOWN` is the answer to every doubt."""
+    """The verdict on one claim. Only `CERTIFIED` is a guarantee; every doubtful case is `UNKNOWN`."""
 
     CERTIFIED = "certified"  # proven for every point of the ball
-    ATTACKED = "attacked"  # a counterexample is in hand
+    ATTACKED = "attacked"  # falsified: a counterexample was found
     UNKNOWN = "unknown"  # neither
 
 
@@ -65,7 +63,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class EnvSpec:
-    """Which environment, in words that can be written into a card: a suite, an id, and options of that suite."""
+    """The name of an environment, in plain values that a card can hold: a suite, an id, and options of that suite."""
 
     suite: str  # a key of radial.envs.make.SUITES
     id: str
@@ -88,9 +86,9 @@ class Discrete:
 
 @dataclass(frozen=True)
 class Continuous:
-    """Vectors of `size` real numbers, float32 (N, size); what the env does beyond its own limits is its business.
+    """Vectors of `size` real numbers, float32 (N, size). The env decides how to treat actions beyond its limits.
 
-    low, high  those limits, where they are known and finite; two spaces of one size are equal whatever they are
+    low, high  those limits, where they are known and finite; ignored when two spaces are compared
     """
 
     size: int
@@ -100,13 +98,13 @@ class Continuous:
 
 @dataclass(frozen=True, eq=False)
 class Step:
-    """What one step of N environments gave.
+    """The outcome of one step of N environments.
 
     obs         (N, *obs)  after the action; where an episode ended, its true last observation
-    reward      (N,) float32  what is learned from
-    score       (N,) float32  what is reported: the env's own reward, never clipped or scaled
+    reward      (N,) float32  the reward for learning, possibly clipped or scaled
+    score       (N,) float32  the reward that reported returns sum: the env's own, never clipped or scaled
     terminated  (N,) bool  the episode ended in a state with no future
-    truncated   (N,) bool  the episode was cut (a time limit); the last state still has a value
+    truncated   (N,) bool  the episode was cut off (a time limit); the last state still has a value
     real        (N,) bool  False: the env ignored the action and reset itself, because the step before ended the
                 episode. Such a row is no transition: its obs is the first of a new episode, its reward is 0
     """
@@ -138,10 +136,10 @@ class VecEnv(Protocol):
         """Real steps so far, summed over the envs."""
 
     def reset(self) -> Tensor:
-        """The first observations (N, *obs). Once, before the first step."""
+        """The first observations (N, *obs). Call once, before the first step."""
 
     def step(self, action: Tensor) -> Step:
-        """Act in every env: (N,) int64 or (N, D) float32, refused if malformed or not finite."""
+        """Step every env with its action, (N,) int64 or (N, D) float32; refuse actions malformed or not finite."""
 
     def close(self) -> None:
         """Free the simulators."""
@@ -149,14 +147,14 @@ class VecEnv(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Loss:
-    """A loss to minimise, and its parts."""
+    """A loss to minimise, and the terms it is made of."""
 
     total: Tensor  # ()
     parts: Mapping[str, Tensor]  # detached scalars for the log
 
     @property
     def rows(self) -> tuple[Tensor, ...]:
-        """Outputs of each row (B,) that an algorithm asks for besides the gradient."""
+        """Per-row outputs (B,) that an algorithm needs besides the gradient."""
         return ()
 
 

@@ -103,8 +103,8 @@ class Exponential:
     """A constant growth factor, then a straight line (RADIAL's MuJoCo and ProcGen runs).
 
     start·ρ^((s − i)/(k − i)) up to the knee k, where ρ·ln ρ = middle/(1 − middle)·end/start; then linear to `end` at f.
-    Before first_step the value is `start`, as in the authors' code, unless `before` says otherwise: with
-    before=0 the training before the ramp is truly standard.
+    Before first_step the value is `start`, as in the authors' code, unless `before` is given: with before=0 training
+    before the ramp is truly standard.
     """
 
     end: float
@@ -145,7 +145,7 @@ Schedule = Constant | Linear | Smoothed | Exponential
 
 
 def settle(owner: object, *names: str) -> None:
-    """In a frozen dataclass that is being made, turn plain numbers into constants and refuse what is no schedule."""
+    """In `__post_init__` of a frozen dataclass, turn plain numbers into constants and refuse all but schedules."""
     for name in names:
         value = getattr(owner, name)
         if isinstance(value, Real) and not isinstance(value, bool):

@@ -1,6 +1,6 @@
 """Search inside a ball for the point that maximises a per-row function: the engine behind every gradient attack.
 
-The caller says what to maximise; every iterate is projected onto the ball.
+The caller gives the function; every iterate is projected onto the ball.
 """
 
 import math
@@ -55,6 +55,7 @@ def steepest(gradient: Tensor, ball: Ball) -> Tensor:
     if ball.p == 2:
         length = torch.linalg.vector_norm(scaled, dim=1, keepdim=True)
         return (scaled / length.clamp(min=torch.finfo(scaled.dtype).tiny)).view_as(gradient)
+    # p = 1: the dual norm is ℓ∞, so the whole budget goes to the one feature with the largest scaled gradient.
     at = scaled.abs().argmax(1, keepdim=True)
     return torch.zeros_like(scaled).scatter(1, at, scaled.gather(1, at).sign()).view_as(gradient)
 

@@ -1,4 +1,4 @@
-"""How numbers are spelled for people, and which name a misspelt one may be. What they mean is not known here."""
+"""Formats numbers for people and suggests the nearest known name; knows nothing of their meaning."""
 
 import difflib
 import math
@@ -6,18 +6,18 @@ from collections.abc import Collection
 
 
 def spell_radius(radius: float) -> str:
-    """A radius as people read it: "0.075", but "3/255" where that is shorter."""
+    """Format a radius: "0.075", but "3/255" where that is shorter."""
     plain, pixels = f"{radius:g}", f"{round(radius * 255, 6):g}"
     steps = math.isclose(float(pixels), radius * 255, rel_tol=1e-9) and len(pixels) + 4 < len(plain)
     return f"{pixels}/255" if steps else plain
 
 
 def round_down(value: float) -> str:
-    """How what is proven from below is said: one digit, rounded down; 1e-7 is left to the rounding of a mean."""
+    """Format a certified lower bound: one digit, rounded down; 1e-7 is allowed for the rounding of a mean."""
     return f"{math.floor(10 * value + 1e-6) / 10:.1f}"
 
 
 def nearest(name: str, known: Collection[str]) -> str:
-    """Such as "; did you mean 'mad'?", or nothing."""
+    """Suggest the nearest known name, such as "; did you mean 'mad'?", or return ""."""
     close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""

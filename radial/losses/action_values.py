@@ -1,7 +1,7 @@
 """Losses of action values, per row: TD targets and shapes, and RADIAL's two approaches (Oikarinen et al. 2021, §3.1).
 
-Pure functions of Q-values and of bounds on them. Anything that is the same for every action cancels in the overlaps, so
-those take bounds on advantages as well; how bounds were computed is not known here.
+Pure functions of Q-values and of bounds on them, however computed. A term common to all actions cancels in the
+overlaps, so those take bounds on advantages as well.
 """
 
 from collections.abc import Callable
@@ -16,13 +16,13 @@ Shape = Callable[[Tensor], Tensor]  # elementwise, ≥ 0, 0 at 0, never falling 
 
 
 def taken(q: Tensor, action: Tensor) -> Tensor:
-    """The value of the action in the data: (B, A), (B,) → (B,)."""
+    """The Q-value (or bound) of the action taken: (B, A), (B,) → (B,)."""
     check_shapes(q, "B A", action, "B")
     return q.gather(1, action.unsqueeze(1)).squeeze(1)
 
 
 def max_q_target(reward: Tensor, discount: Tensor, target_next: Tensor) -> Tensor:
-    """One network picks and evaluates: r + γ·max_y Q_target(s', y), (B,) (Mnih et al. 2015).
+    """DQN target, one network picks and evaluates: r + γ·max_y Q_target(s', y), (B,) (Mnih et al. 2015).
 
     reward, discount  (B,), discount 0 where the episode terminated        target_next  (B, A)
     """
@@ -31,7 +31,7 @@ def max_q_target(reward: Tensor, discount: Tensor, target_next: Tensor) -> Tenso
 
 
 def double_q_target(reward: Tensor, discount: Tensor, online_next: Tensor, target_next: Tensor) -> Tensor:
-    """One picks, the other evaluates: r + γ·Q_target(s', argmax_y Q_online(s', y)), (B,) (van Hasselt et al. 2016).
+    """Double-DQN target: r + γ·Q_target(s', argmax_y Q_online(s', y)), (B,) (van Hasselt et al. 2016).
 
     reward, discount  (B,), discount 0 where the episode terminated        online_next, target_next  (B, A)
     """
@@ -40,7 +40,7 @@ def double_q_target(reward: Tensor, discount: Tensor, online_next: Tensor, targe
 
 
 def square_or_abs(error: Tensor) -> Tensor:
-    """min(d², |d|), what the RADIAL-DQN code calls Huber. Its slope jumps from 2 to 1 at |d| = 1."""
+    """min(d², |d|), called Huber in the RADIAL-DQN code. Its slope jumps from 2 to 1 at |d| = 1."""
     return torch.minimum(error.square(), error.abs())
 
 
@@ -53,23 +53,24 @@ SHAPES: dict[str, Shape] = {"square-or-abs": square_or_abs, "smooth-l1": smooth_
 
 
 def worst_case_td(bounds: Bounds, q: Tensor, action: Tensor, target: Tensor, shape: Shape) -> Tensor:
-    """Approach 1: the largest TD loss while Q lies in its bounds, and how far the other actions can move, (B,).
+    """Approach 1: the largest TD loss while Q lies in its bounds, plus the spread of the other actions' bounds, (B,).
 
     bounds  of Q, (B, A)        q  (B, A)        action, target  (B,), the target without gradient
 
     Σ_y shape(d_y),  d_y = max(|U(y) − t_y|, |L(y) − t_y|),  t_a = target, t_y = Q(s, y) for y ≠ a.
     Every shape rises with |d|, so no Q inside the bounds has a larger loss. With bounds of no width it is the plain
-    TD loss. Q(s, y) keeps its gradient, as in the authors' code: a narrow box may also come to Q, not only Q to it.
+    TD loss. Q(s, y) keeps its gradient, as in the authors' code, so it moves towards its bounds as they do towards it.
     The paper writes squares for `shape`; the code uses the shape of its TD loss.
     """
     check_shapes(bounds.lower, "B A", q, "B A", action, "B", target, "B")
     aim = torch.where(_own(q, action), target.unsqueeze(1), q)
+    # shape is monotone in |d|, so the worst Q in [L, U] is the end farther from the target: no search is needed.
     far = torch.maximum((bounds.upper - aim).abs(), (bounds.lower - aim).abs())
     return shape(far).sum(1)
 
 
 def overlap(bounds: Bounds, q: Tensor, action: Tensor, margin: float) -> Tensor:
-    """Approach 2: how far worse actions reach into the bounds of the one taken, weighted by how much worse, (B,).
+    """Approach 2: overlap of worse actions' bounds with those of the action taken, weighted by the Q-value gap, (B,).
 
     bounds  of Q, (B, A)        q  (B, A)        action  (B,)        margin  the paper's c, 0 … 1
 
@@ -90,19 +91,19 @@ def symmetric_overlap(bounds: Bounds, q: Tensor, action: Tensor, margin: float) 
     0, against the text around it ("with terms flipped to have the same regularization"), so we read it as a slip.
     """
     check_shapes(bounds.lower, "B A", q, "B A", action, "B")
-    # −Q has the bounds −U and −L, and what was better is worse there
+    # −Q lies in [−U, −L] and reverses the order of the actions, so the second term is `overlap` of −Q.
     return overlap(bounds, q, action, margin) + overlap(Bounds(-bounds.upper, -bounds.lower), -q, action, margin)
 
 
 def weighted_overlap(bounds: Bounds, action: Tensor, weight: Tensor, gap: Tensor) -> Tensor:
-    """Σ_y weight(y)·max(0, U(y) − L(a) + gap(y)), (B,): what both overlaps of the paper are made of.
+    """Σ_y weight(y)·max(0, U(y) − L(a) + gap(y)), (B,): the common form of the paper's two overlaps.
 
-    bounds  of scores, (B, A)        action  (B,)        weight, gap  (B, A), without gradient, weight 0 at a itself
+    bounds  of Q or logits, (B, A)      action  (B,)      weight, gap  (B, A), without gradient, weight 0 at a itself
     """
     reach = bounds.upper - taken(bounds.lower, action).unsqueeze(1)
     return (weight * (reach + gap).clamp(min=0)).sum(1)
 
 
 def _own(q: Tensor, action: Tensor) -> Tensor:
-    """Which column is the action, (B, A) bool."""
+    """Mask of the action's column, (B, A) bool."""
     return action.unsqueeze(1) == torch.arange(q.shape[1], device=q.device)

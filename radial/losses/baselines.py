@@ -1,6 +1,6 @@
-"""What the robust DQN agents before RADIAL minimise besides their TD loss, per row: SA-DQN and RS-DQN.
+"""Robust terms of the DQN baselines before RADIAL, SA-DQN and RS-DQN, per row; they are added to the TD loss.
 
-Pure functions of margins, scores and bounds; searching for the worst observation is the objective's business.
+Pure functions of margins, logits and bounds; the objective searches for the worst observation.
 """
 
 import torch.nn.functional as F
@@ -19,17 +19,18 @@ def margin_hinge(margin: Tensor, hinge: float) -> Tensor:
     the batch instead, so that one confident state switches the loss off for all others (Zhang et al. 2020).
     """
     check_shapes(margin, "B K")
+    # The action flips as soon as one margin is negative, so only the smallest counts.
     return (-margin.amin(1)).clamp(min=-hinge)
 
 
 def imitation(scores: Tensor, action: Tensor) -> Tensor:
-    """Cross-entropy of a student's scores (B, A) against its teacher's action (B,): −log softmax(scores)_a, (B,)."""
+    """Cross-entropy of a student's logits (B, A) against its teacher's action (B,): −log softmax(logits)_a, (B,)."""
     check_shapes(scores, "B A", action, "B")
     return F.cross_entropy(scores, action, reduction="none")
 
 
 def robust_imitation(bounds: Bounds, action: Tensor) -> Tensor:
-    """The largest cross-entropy while the scores lie in bounds, (B,): lower bound at the action, upper elsewhere.
+    """The largest cross-entropy while the logits lie in bounds, (B,): lower bound at the action, upper elsewhere.
 
     bounds  (B, A)        action  (B,)        Source: provable training as in Mirman et al. 2018, Gowal et al. 2018
     """

@@ -1,7 +1,7 @@
 """Policy gradients: advantages, PPO's clipped surrogate, A3C's losses per step, and the two families of policies.
 
-A family turns scores (action means or logits) into log-probabilities, and bounds on scores into bounds on
-log-probabilities. Both are pure; the networks that make the scores are elsewhere.
+A family turns the policy head's outputs (action means or logits, the `scores` of an agent) into log-probabilities, and
+bounds on them into bounds on log-probabilities. Everything is pure; no network is needed.
 """
 
 import math
@@ -31,6 +31,7 @@ def gae(
     carry = discount * lam * (~ended).to(delta.dtype)
     advantage = torch.empty_like(delta)
     following = torch.zeros_like(delta[0])
+    # Backwards in time, so that A_{t+1} is known when A_t needs it; an ended episode carries nothing back.
     for t in range(delta.shape[0] - 1, -1, -1):
         following = delta[t] + carry[t] * following
         advantage[t] = following
@@ -45,7 +46,7 @@ def standardize(x: Tensor) -> Tensor:
 def clipped_surrogate(log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor, clip: float) -> Tensor:
     """PPO's objective, to be maximised: min(ρ·A, clip(ρ, 1 ± clip)·A), with ρ the probability ratio (B,).
 
-    For either sign of A it is monotone in ρ, which is why a bound on the log-probability bounds it.
+    For either sign of A it is monotone in ρ, so a bound on the log-probability bounds the surrogate.
     """
     check_shapes(log_prob, "B", old_log_prob, "B", advantage, "B")
     ratio = (log_prob - old_log_prob).exp()
@@ -53,7 +54,7 @@ def clipped_surrogate(log_prob: Tensor, old_log_prob: Tensor, advantage: Tensor,
 
 
 def value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float | None) -> Tensor:
-    """Squared error (B,); with `clip` the larger of it and that of a value kept within ±clip of the old one."""
+    """Squared error (B,); with `clip` the larger of it and the error of a value kept within ±clip of the old one."""
     check_shapes(value, "B", old_value, "B", target, "B")
     error = (value - target) ** 2
     if clip is None:
@@ -63,19 +64,19 @@ def value_loss(value: Tensor, old_value: Tensor, target: Tensor, clip: float | N
 
 
 class Family(Protocol):
-    """A kind of policy: what its scores mean."""
+    """A kind of policy: the distribution that its scores parametrise."""
 
     def log_prob(self, scores: Tensor, action: Tensor) -> Tensor:
         """Log-probability of actions, (B,)."""
 
     def log_prob_bounds(self, bounds: Bounds, action: Tensor) -> Bounds:
-        """What the log-probability can be while the scores lie in bounds, (B,)."""
+        """Bounds of the log-probability while the scores lie in bounds, (B,)."""
 
     def entropy(self, scores: Tensor) -> Tensor:
-        """(B,)."""
+        """Entropy of the policy, (B,)."""
 
     def divergence(self, scores: Tensor, other: Tensor) -> Tensor:
-        """How far a policy with scores `other` is from one with `scores`, (B,); 0 when they are equal."""
+        """Divergence of a policy with scores `other` from one with `scores`, (B,); 0 when they are equal."""
 
     def divergence_bound(self, bounds: Bounds, scores: Tensor) -> Tensor:
         """The largest divergence while `other` lies in bounds, (B,)."""
@@ -83,7 +84,7 @@ class Family(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Gaussian:
-    """Independent normal distributions around the scores, (B, D); one log standard deviation per dimension, (D,)."""
+    """Independent normals; the scores are the action means (B, D). One log standard deviation per dimension (D,)."""
 
     log_std: Tensor
 
@@ -97,9 +98,10 @@ class Gaussian:
         return self._log_density(action - scores)
 
     def log_prob_bounds(self, bounds: Bounds, action: Tensor) -> Bounds:
-        """The density falls with the distance of the mean, so its extremes are the far and the near end of the box."""
+        """Log-density with the mean at the far and at the near end of the box: the density falls with distance."""
         check_shapes(bounds.lower, "B D", action, "B D")
         far = torch.maximum((bounds.upper - action).abs(), (bounds.lower - action).abs())
+        # 0 where the action lies inside the box: then a mean equal to the action is possible.
         near = torch.maximum(action - bounds.upper, bounds.lower - action).clamp(min=0)
         return Bounds(self._log_density(far), self._log_density(near))
 
@@ -119,7 +121,7 @@ class Gaussian:
 
 @dataclass(frozen=True)
 class Categorical:
-    """A softmax over the scores, (B, A); actions are indices, (B,)."""
+    """A softmax over the scores, here logits (B, A); actions are indices, (B,)."""
 
     def log_prob(self, scores: Tensor, action: Tensor) -> Tensor:
         """The logarithm of softmax(z)_a."""
@@ -127,8 +129,9 @@ class Categorical:
         return scores.log_softmax(-1).gather(-1, action.unsqueeze(-1)).squeeze(-1)
 
     def log_prob_bounds(self, bounds: Bounds, action: Tensor) -> Bounds:
-        """Least likely with the action's own logit low and all others high; likeliest the other way round."""
+        """Log-probability with the action's own logit low and all others high, and the other way round."""
         check_shapes(bounds.lower, "B A", action, "B")
+        # log π(a) = z_a − logsumexp(z) rises with z_a and falls with every other logit, so both are corners of the box.
         own = action.unsqueeze(-1) == torch.arange(bounds.lower.shape[-1], device=action.device)
         least = torch.where(own, bounds.lower, bounds.upper)
         most = torch.where(own, bounds.upper, bounds.lower)
@@ -159,7 +162,7 @@ class Categorical:
 def k_step_returns(
     reward: Tensor, value: Tensor, next_value: Tensor, terminated: Tensor, ended: Tensor, discount: float
 ) -> Tensor:
-    """What V is learned from: R_t = r_t + γ·r_{t+1} + … + γ^k·V(s_{t+k}), to the end of the rollout or episode, (T, N).
+    """Targets of V: R_t = r_t + γ·r_{t+1} + … + γ^k·V(s_{t+k}), to the end of the rollout or episode, (T, N).
 
     Arguments as for `gae`, whose estimate with λ = 1 is R − V.
     """
@@ -171,7 +174,7 @@ def policy_gradient(logits: Tensor, action: Tensor, advantage: Tensor) -> Tensor
 
     logits  (B, A)        action  (B,) int64        advantage  (B,), without gradient
 
-    Log-probabilities are a log-softmax as it is. The RADIAL code clamps them to [−30, −1e-6], and probabilities to
+    Log-probabilities are a plain log-softmax. The RADIAL code clamps them to [−30, −1e-6], and probabilities to
     [1e-6, 1], which stops the gradient just where a policy has become too sure of itself.
     """
     check_shapes(logits, "B A", action, "B", advantage, "B")

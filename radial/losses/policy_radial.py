@@ -1,6 +1,6 @@
 """RADIAL's adversarial losses for policies (Oikarinen et al. 2021): PPO's surrogate, A3C's two approaches, per row.
 
-Pure functions of bounds on log-probabilities or logits; how the bounds were computed is not known here.
+Pure functions of bounds on log-probabilities or logits, however those were computed.
 """
 
 import functools
@@ -14,7 +14,7 @@ from radial.losses.policy import Categorical, clipped_surrogate
 
 
 def worst_case_surrogate(log_prob: Bounds, old_log_prob: Tensor, advantage: Tensor, clip: float) -> Tensor:
-    """The smallest clipped surrogate that a perturbed observation can bring about, (B,), to be maximised.
+    """The smallest clipped surrogate over all perturbed observations, (B,), to be maximised.
 
     log_prob  bounds (B,)        old_log_prob, advantage  (B,)
 
@@ -29,13 +29,13 @@ def worst_case_surrogate(log_prob: Bounds, old_log_prob: Tensor, advantage: Tens
 def six_way_surrogate(
     clean: Tensor, log_prob: Bounds, old_log_prob: Tensor, advantage: Tensor, raw_advantage: Tensor, clip: float
 ) -> Tensor:
-    """Minimum of the nominal surrogate and those of both bounds, (B,), to be maximised: the authors' MuJoCo code.
+    """Minimum of the clean surrogate and those of both bounds, (B,), to be maximised: the authors' MuJoCo code.
 
     clean  log-probability (B,)        advantage  standardised (B,)        raw_advantage  (B,), as GAE gave it
 
     min{ρ·Â, clip(ρ)·Â, ρ_hi·A, clip(ρ_hi)·A, ρ_lo·A, clip(ρ_lo)·A} with Â standardised and A raw. With s the standard
     deviation of A, below 1 where rewards are scaled, and a mean near 0, Â ≈ A/s. A good action then gets the term of
-    ρ_lo at weight s. A bad one gets the nominal term only while ρ_hi < max(ρ, 1 − clip)/s, at s = 1/6 up to about six
+    ρ_lo at weight s. A bad one gets the clean term only while ρ_hi < max(ρ, 1 − clip)/s, at s = 1/6 up to about six
     times ρ; beyond that the term of ρ_hi is the smallest, and it is not clipped.
     """
     check_shapes(clean, "B", log_prob.lower, "B", old_log_prob, "B", advantage, "B", raw_advantage, "B")
@@ -50,7 +50,7 @@ def six_way_surrogate(
 def worst_case_likelihood(
     clean: Tensor, log_prob: Bounds, old_log_prob: Tensor, advantage: Tensor, clip: float
 ) -> Tensor:
-    """The smallest A·log π(a) that a perturbed observation can bring about, (B,), to be maximised.
+    """The smallest A·log π(a) over all perturbed observations, (B,), to be maximised.
 
     clean  log-probability at the true observation (B,)        log_prob  bounds (B,)
 
@@ -61,6 +61,7 @@ def worst_case_likelihood(
     check_shapes(clean, "B", log_prob.lower, "B", old_log_prob, "B", advantage, "B")
     worst = torch.where(advantage >= 0, log_prob.lower, log_prob.upper)
     ratio = (clean - old_log_prob).exp().detach()
+    # PPO's min(ρ·A, clip(ρ)·A) has no gradient beyond 1 ± clip on the side where A would push ρ further.
     kept = torch.where(advantage >= 0, ratio <= 1 + clip, ratio >= 1 - clip)
     return torch.where(kept, advantage * (worst - old_log_prob), 0.0)
 
@@ -71,7 +72,7 @@ def worst_case_policy_gradient(bounds: Bounds, action: Tensor, advantage: Tensor
     bounds  of the logits, (B, A)        action  (B,)        advantage  (B,), without gradient
 
     −A·log π_min(a) where A ≥ 0, from {L at a, U elsewhere}; −A·log π_max(a) where A < 0, from {U at a, L elsewhere}.
-    Both are logits of the box, so the bound is attained there. With bounds of no width it is `policy_gradient`.
+    Both are corners of the box, so the bound is attained there. With bounds of no width it is `policy_gradient`.
     """
     check_shapes(bounds.lower, "B A", action, "B", advantage, "B")
     log_prob = Categorical().log_prob_bounds(bounds, action)
@@ -79,7 +80,7 @@ def worst_case_policy_gradient(bounds: Bounds, action: Tensor, advantage: Tensor
 
 
 def policy_overlap(bounds: Bounds, logits: Tensor, action: Tensor, margin: float) -> Tensor:
-    """Approach 2: how far less likely actions reach into the bounds of the one taken, (B,) (paper §3.2).
+    """Approach 2: weighted overlap of less likely actions' bounds with those of the action taken, (B,) (paper §3.2).
 
     bounds  of the logits, (B, A)        logits  z (B, A)        action  (B,)        margin  ½ in the paper, 0 … 1
 
@@ -94,8 +95,8 @@ def policy_overlap(bounds: Bounds, logits: Tensor, action: Tensor, margin: float
 def released_policy_overlap(bounds: Bounds, logits: Tensor, action: Tensor, margin: float) -> Tensor:
     """Approach 2 with the gap of the authors' code, margin·max(0, z(a) − π(y)): a logit less a probability, (B,).
 
-    Shapes as for `policy_overlap`. Logits mean something up to a constant only, so this gap depends on what means
-    nothing: with all logits high it asks for more than there is, with all low for nothing. It is not 0 at radius 0.
+    Shapes as for `policy_overlap`. Logits are defined up to a constant only, and this gap depends on that constant:
+    with all logits high it requires more than there is, with all low nothing. It is not 0 at radius 0.
     The code adds 1e-4 for its plots; we do not.
     """
     check_shapes(bounds.lower, "B A", logits, "B A", action, "B")

@@ -20,22 +20,22 @@ Coefficients = Mapping[str, Tensor]  # schedules at a step, as tensors ()
 
 
 class Objective(Protocol):
-    """Something to minimise: any object with these, hashable. Each family says what it is called with.
+    """A loss to minimise: any hashable object with these members. Each family defines the arguments of the call.
 
     A call has no control flow that depends on a value, so that an update compiles whole.
     """
 
     @property
     def draws(self) -> int:
-        """How many arrays of standard normal noise per observation it needs."""
+        """Number of standard normal noise arrays needed per observation."""
 
     def coefficients(self, step: int) -> dict[str, float]:
-        """Its schedules at an env step."""
+        """The schedules' values at an env step."""
 
     def at(self, step: int) -> Any:
         """The cheapest objective with the same loss at this step: without the terms whose weight is 0 there.
 
-        Asked again whenever a coefficient reaches or leaves 0 or 1.
+        Called again whenever a coefficient reaches or leaves 0 or 1.
         """
 
     def __call__(self, *arguments: Any) -> Loss:
@@ -43,19 +43,19 @@ class Objective(Protocol):
 
 
 class Unscheduled:
-    """An objective without schedules: it has one phase and draws nothing."""
+    """An objective without schedules: one phase, and no noise."""
 
     @property
     def draws(self) -> int:
-        """None."""
+        """No noise."""
         return 0
 
     def coefficients(self, step: int) -> dict[str, float]:
-        """None."""
+        """No coefficients."""
         return {}
 
     def at(self, step: int) -> Self:
-        """Itself."""
+        """The objective itself, at every step."""
         return self
 
 
@@ -64,7 +64,7 @@ class Scheduled(Unscheduled, ABC):
     """An objective whose ε follows a schedule and whose ball is bounded by one method or a mix of two.
 
     While ε is 0 it is `clean`, the objective without the adversarial term. At radius 0 the bounds collapse onto the
-    scores, so this only saves time.
+    network's outputs, so no bounds are computed before the ramp.
     """
 
     radius: Schedule
@@ -85,7 +85,7 @@ class Scheduled(Unscheduled, ABC):
         return at | {"share": bound.share(step)} if isinstance(bound, Mix) else at
 
     def at(self, step: int) -> Any:
-        """The clean objective while ε is 0; one method where a mix has come to its end."""
+        """The clean objective while ε is 0; a single bound method where the share of a mix is 0 or 1."""
         if self.radius(step) > 0:
             return replace(self, bound=settled(self.bounding, step))  # type: ignore[call-arg]
         return self.clean()
@@ -104,7 +104,7 @@ class Radial(Scheduled):
 
     @property
     def bounding(self) -> str | Mix:
-        """The bound."""
+        """The field `bound`."""
         return self.bound
 
     def coefficients(self, step: int) -> dict[str, float]:

@@ -21,11 +21,11 @@ from radial.objectives.base import ATARI, Coefficients, Radial, Unscheduled
 
 
 class JointPolicy(Protocol):
-    """An agent whose one network gives logits and value: all that an objective asks of it."""
+    """An agent whose one network gives logits and value: all that an objective needs of it."""
 
     @property
     def choice(self) -> nn.Module:
-        """(B, *obs) → logits (B, A): what is bounded."""
+        """(B, *obs) → logits (B, A): the network to bound."""
 
     def joint(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """The value (B,) and the logits (B, A)."""
@@ -37,12 +37,12 @@ class Batch(NamedTuple):
     x: Tensor  # (R, *obs), network units
     action: Tensor  # (R,) int64
     advantage: Tensor  # (R,)  generalised advantage estimates, without gradient
-    target: Tensor  # (R,)  what V should have been: k-step returns, without gradient
+    target: Tensor  # (R,)  of V: k-step returns, without gradient
     weight: Tensor  # (R,)  of each row in the sum: 1 is the authors' sum over a rollout, 0 leaves a row out
 
 
 class CleanPass(NamedTuple):
-    """One pass of the network over the true observations, and its losses, per row."""
+    """One pass of the network over the clean observations, and its losses, per row."""
 
     logits: Tensor  # (R, A)
     policy: Tensor  # (R,)  −A·log π(a)
@@ -50,7 +50,7 @@ class CleanPass(NamedTuple):
     value: Tensor  # (R,)  ¼·(R − V)²
 
     def loss(self, policy: Tensor, batch: Batch, entropy: float, **robust: Tensor) -> Loss:
-        """Σ weight·(policy − entropy·H + value loss); `policy` (R,) is the loss of the policy, robust or not.
+        """Σ weight·(policy − entropy·H + value loss); `policy` (R,) is the policy loss, robust or clean.
 
         The parts are means over the rows, under the same weights.
         """
@@ -64,7 +64,7 @@ class CleanPass(NamedTuple):
 
 
 def clean_pass(agent: JointPolicy, batch: Batch) -> CleanPass:
-    """The forward pass at the true observations."""
+    """Run the network on the clean observations."""
     value, logits = agent.joint(batch.x)
     policy = policy_gradient(logits, batch.action, batch.advantage)
     return CleanPass(logits, policy, Categorical().entropy(logits), quarter_squared_error(value, batch.target))
@@ -84,7 +84,7 @@ class Plain(Unscheduled):
 class RadialPolicyGradient(Radial):
     """RADIAL-A3C: κ·L_clean + (1 − κ)·L_adversarial for the policy; entropy and value terms are clean and unscaled.
 
-    Bounds are those of the logits alone. The ball is not cut to the valid range, as in the authors' code.
+    Only the logits are bounded. The ball is not clipped to the valid range, as in the authors' code.
     """
 
     radius: Schedule = ATARI
@@ -98,6 +98,7 @@ class RadialPolicyGradient(Radial):
     def __call__(self, agent: JointPolicy, batch: Batch, at: Coefficients, entropy: float) -> Loss:
         """Σ weight·(κ·(−A·log π(a)) + (1 − κ)·adversarial term − entropy·H + ¼·(R − V)²)."""
         clean = clean_pass(agent, batch)
+        # Paper eq. for RADIAL: L = κ·L_nom + (1 − κ)·L_adv, on the policy loss alone; V is not bounded.
         bounds = bounds_of(agent.choice, Ball.unchecked(batch.x, at["radius"]), self.bound, at)
         adversarial = self.adversarial(bounds, clean.logits, batch)
         policy = torch.lerp(adversarial, clean.policy, at["kappa"])
@@ -106,7 +107,7 @@ class RadialPolicyGradient(Radial):
 
 @dataclass(frozen=True)
 class RadialWorstCase(RadialPolicyGradient):
-    """Approach 1: the largest policy-gradient loss that a perturbed observation can bring about."""
+    """Approach 1: the largest policy-gradient loss over all perturbed observations."""
 
     def adversarial(self, bounds: Bounds, logits: Tensor, batch: Batch) -> Tensor:
         """−A·log π(a) at the worse end of the bounds."""
@@ -117,7 +118,7 @@ class RadialWorstCase(RadialPolicyGradient):
 class RadialOverlap(RadialPolicyGradient):
     """Approach 2, the paper's choice: the bounds of less likely actions must stay below those of the action taken.
 
-    margin  a gap of margin·(z(a) − z(y)) is asked for; 0 asks for none, 1 for all there is
+    margin  the required gap as a share of z(a) − z(y): 0 requires none, 1 all of it
     """
 
     margin: float = 0.5
@@ -135,8 +136,8 @@ class RadialOverlap(RadialPolicyGradient):
 class RadialOverlapReleased(RadialPolicyGradient):
     """Approach 2 as the authors released it, whose gap is margin·(z(a) − π(y)): a logit less a probability.
 
-    The published A3C agents were trained with it. It asks for a gap even where ε is 0, and what it asks for depends on
-    a constant that could be added to all logits.
+    The published A3C agents were trained with it. It requires a gap even where ε is 0, and that gap depends on a
+    constant that could be added to all logits.
     """
 
     margin: float = 0.5
@@ -146,7 +147,7 @@ class RadialOverlapReleased(RadialPolicyGradient):
         checks.share(self, "margin")
 
     def adversarial(self, bounds: Bounds, logits: Tensor, batch: Batch) -> Tensor:
-        """The weighted overlap of the bounds, with the gap of the code."""
+        """The weighted overlap of the bounds, with the gap of the released code."""
         return released_policy_overlap(bounds, logits, batch.action, self.margin)
 
 

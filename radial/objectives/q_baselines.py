@@ -34,8 +34,8 @@ INNER = ("convex", "pgd")
 class SA(OneNetwork, Scheduled):
     """L + weight·max(−hinge, −min_y (Q(a*) − Q(y))) at the worst observation of the ball (SA-DQN, Zhang et al. 2020).
 
-    a* is the greedy action of the online network at the true observation, y every other one; the ball is cut to the
-    valid range.
+    a* is the greedy action of the online network at the clean observation, y every other one; the ball is clipped to
+    the valid range.
     inner  "convex": lower bounds of the margins; "pgd": a point found by sign steps of ε/steps from a random start
     bound  for "convex". SA-DQN's β·CROWN-IBP + (1 − β)·IBP with β = 1 − ε/ε_max is a Mix whose share of IBP follows
            the ramp of ε up to 1
@@ -68,7 +68,7 @@ class SA(OneNetwork, Scheduled):
 
     @property
     def bounding(self) -> str | Mix:
-        """The bound; a search has nothing to mix."""
+        """The field `bound`; with "pgd" nothing is bounded, so there is no mix."""
         return self.bound if self.inner == "convex" else "ibp"
 
     def coefficients(self, step: int) -> dict[str, float]:
@@ -79,6 +79,7 @@ class SA(OneNetwork, Scheduled):
     def __call__(self, nets: Nets, batch: Batch, at: Coefficients, td: TD) -> QLoss:
         """mean(w·(TD loss + weight·hinge of the smallest margin)), with w the importance weights."""
         clean = clean_pass(nets, batch, td)
+        # Linear forms e_{a*} − e_y: bounding the margin itself lets common terms cancel before any relaxation.
         rows = margins(clean.q.detach())  # (B, A − 1, A)
         ball = Ball.unchecked(batch.x, at["radius"], math.inf, *(nets.valid_range or (None, None)))
         if self.inner == "convex":
@@ -92,7 +93,7 @@ class SA(OneNetwork, Scheduled):
         )
 
     def _search(self, network: nn.Module, ball: Ball, rows: Tensor, batch: Batch) -> Tensor:
-        """Where the smallest margin is low, (B, *obs): projected sign steps, the last iterate."""
+        """Observations with a low smallest margin, (B, *obs): the last iterate of projected sign steps."""
         radius = ball.budget()
         # erf(n/√2) of a standard normal n is uniform between −1 and 1
         x = ball.project(batch.x + radius * torch.erf(batch.noise[:, 0] / math.sqrt(2)))
@@ -105,16 +106,16 @@ class SA(OneNetwork, Scheduled):
 
 
 def _apply(rows: Tensor, scores: Tensor) -> Tensor:
-    """Linear forms (B, K, A) of scores (B, A), (B, K)."""
+    """Linear forms (B, K, A) of advantages (B, A), (B, K)."""
     return (rows @ scores.unsqueeze(-1)).squeeze(-1)
 
 
 class TwoNetworks:
-    """Objectives that also distil a student, which then is the one that acts."""
+    """Base of objectives that also distil a student, which then acts."""
 
     @property
     def student(self) -> bool:
-        """Yes."""
+        """True: a second network is trained."""
         return True
 
 
@@ -135,14 +136,14 @@ class Distilled(TwoNetworks, Unscheduled):
 
 @dataclass(frozen=True)
 class RS(TwoNetworks, Scheduled):
-    """RS-DQN: the Q-network learns as always, and a student distilled from it becomes robust (Fischer et al. 2019).
+    """RS-DQN: a standard Q-network, and a robust student distilled from it (Fischer et al. 2019).
 
     L_TD(Q) + (1 − λ)·CE(S(s), a*) + λ·max over the bounds of CE(S, a*),  a* = argmax Q(s), λ = `weight`.
 
     RS-DQN has no released code. From the paper: two networks, a Q-network without constraints and a student that
     carries them, is distilled online and acts. Our reading: the student has the same architecture and sees the same
     batches; it is distilled from the greedy action (not from a softmax at some temperature); the provable loss is the
-    cross-entropy of the worst scores inside interval bounds, mixed in by a constant λ while ε follows a ramp.
+    cross-entropy of the worst logits inside interval bounds, mixed in by a constant λ while ε follows a ramp.
     """
 
     radius: Schedule = ATARI
@@ -156,7 +157,7 @@ class RS(TwoNetworks, Scheduled):
 
     @property
     def bounding(self) -> str | Mix:
-        """The bound."""
+        """The field `bound`."""
         return self.bound
 
     def coefficients(self, step: int) -> dict[str, float]:
@@ -164,7 +165,7 @@ class RS(TwoNetworks, Scheduled):
         return super().coefficients(step) | {"weight": self.weight(step)}
 
     def at(self, step: int) -> Any:
-        """Without bounds while ε or λ is 0: the worst case is then the imitation itself, or does not count."""
+        """No bounds while ε or λ is 0: the worst case then equals the imitation, or has no weight."""
         return super().at(step) if self.weight(step) > 0 else Distilled()
 
     def __call__(self, nets: Nets, batch: Batch, at: Coefficients, td: TD) -> QLoss:

@@ -28,7 +28,7 @@ from radial.objectives.base import ATARI, Coefficients, Radial, Unscheduled
 
 
 class DuelingNetwork(Protocol):
-    """Q = value(features) + advantage(features), with centred advantages: all that an objective asks of a network."""
+    """Q = value(features) + advantage(features), with centred advantages: all that an objective needs of a network."""
 
     features: nn.Sequential  # (B, *obs) → (B, F), beginning with a linear layer or a convolution
     advantage: nn.Sequential  # (B, F) → A − mean(A), (B, A)
@@ -36,18 +36,18 @@ class DuelingNetwork(Protocol):
 
     @property
     def advantages(self) -> nn.Module:
-        """(B, *obs) → A − mean(A), (B, A): the network that is bounded."""
+        """(B, *obs) → A − mean(A), (B, A): the network to bound."""
 
     @property
     def beyond_first(self) -> nn.Module:
-        """The same from what the first layer gives."""
+        """The same network from the output of the first layer on."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """(B, *obs) → Q (B, A)."""
 
 
 class Nets(NamedTuple):
-    """The networks of an update. The target is never trained here; a student is there if the objective asks for one."""
+    """The networks of an update. The target is not trained here; a student is present if the objective distils one."""
 
     online: DuelingNetwork
     target: DuelingNetwork
@@ -81,7 +81,7 @@ class QLoss(Loss):
 
 @dataclass(frozen=True)
 class TD:
-    """The temporal difference: with two networks or one, and the shape of its loss."""
+    """The temporal-difference loss: the kind of target, and the shape of the loss."""
 
     double: bool = True  # the online network picks the next action, the target network evaluates it
     loss: str = "square-or-abs"  # a key of SHAPES
@@ -114,7 +114,7 @@ class CleanPass(NamedTuple):
     error: Tensor  # (B,)  detached
 
     def loss(self, rows: Tensor, batch: Batch, **parts: Tensor) -> QLoss:
-        """The weighted mean of `rows` (B,), the parts it is made of, and |TD error|."""
+        """The weighted mean of `rows` (B,), its terms for the log, and |TD error|."""
         known = {"losses/td_loss": weighted_mean(self.td, batch), "charts/q_value": taken(self.q, batch.action).mean()}
         named = known | {f"robust/{name}": part for name, part in parts.items()}
         return QLoss(
@@ -123,7 +123,7 @@ class CleanPass(NamedTuple):
 
 
 def clean_pass(nets: Nets, batch: Batch, td: TD) -> CleanPass:
-    """The forward pass at the true observations."""
+    """Run the networks on the clean observations."""
     first = nets.online.features[0](batch.x)
     features = nets.online.features[1:](first)
     value: Tensor = nets.online.value(features)
@@ -139,12 +139,12 @@ def weighted_mean(rows: Tensor, batch: Batch) -> Tensor:
 
 
 def bound_advantages(net: DuelingNetwork, x: Tensor, first: Tensor, bound: str | Mix, at: Coefficients) -> Bounds:
-    """Bounds of the centred advantages (B, A) over the ℓ∞ ball of the current radius around x, not cut to any range.
+    """Bounds of the centred advantages (B, A) over the ℓ∞ ball of the current radius around x, not clipped.
 
     first  (B, …)  output of the first layer at x
 
-    Interval bounds of an affine layer are its own output ± ε·Σ|w|. So with IBP the first layer, which is the most
-    expensive one for frames, is not computed again, and its radius is one number per channel.
+    Interval bounds of an affine layer are its own output ± ε·Σ|w|. So IBP reuses the output of the first layer, the
+    most expensive one for frames, and its radius is one number per channel.
     """
     layer = net.features[0]
     padded = isinstance(layer, nn.Conv2d) and layer.padding not in (0, (0, 0))  # at a border fewer weights see the ball
@@ -160,11 +160,11 @@ def bound_advantages(net: DuelingNetwork, x: Tensor, first: Tensor, bound: str |
 
 
 class OneNetwork:
-    """Objectives that train the Q-network alone, which then acts."""
+    """Base of objectives that train the Q-network alone, which then acts."""
 
     @property
     def student(self) -> bool:
-        """Whether a second network is trained, which then is the one that acts."""
+        """Whether a second network is trained, which then acts."""
         return False
 
 
@@ -180,7 +180,7 @@ class Plain(OneNetwork, Unscheduled):
 
 @dataclass(frozen=True)
 class RadialQ(OneNetwork, Radial):
-    """RADIAL-DQN: κ·TD loss + (1 − κ)·adversarial term. The ball is not cut to the valid range, as in the code."""
+    """RADIAL-DQN: κ·TD loss + (1 − κ)·adversarial term. The ball is not clipped, as in the authors' code."""
 
     radius: Schedule = ATARI
     kappa: Schedule = Constant(0.8)
@@ -203,7 +203,7 @@ class RadialQ(OneNetwork, Radial):
 
 @dataclass(frozen=True)
 class RadialWorstCase(RadialQ):
-    """Approach 1: the largest TD loss that a perturbed observation can bring about, plus the spread of other actions.
+    """Approach 1: the largest TD loss over all perturbed observations, plus the spread of the other actions' bounds.
 
     V(s) is added to the bounds on the advantages clean and detached, as in the paper: a greedy policy does not depend
     on it. So this bounds the TD loss as a function of the advantages alone; an observation that also moves V can make
@@ -222,7 +222,7 @@ class RadialWorstCase(RadialQ):
 class RadialOverlap(RadialQ):
     """Approach 2, the paper's choice: bounds of worse actions must stay below those of the action taken.
 
-    margin     the paper's c: a gap of c·(Q(a) − Q(y)) is asked for; 0 asks for none, 1 for all there is
+    margin     the paper's c, the required gap as a share of Q(a) − Q(y): 0 requires none, 1 all of it
     symmetric  the loss of the appendix, which also keeps better actions above the one taken
 
     V(s) is the same for all actions, so it cancels.

@@ -32,11 +32,11 @@ class Batch:
     advantage: Tensor  # standardised
     raw_advantage: Tensor  # as GAE gave it
     noise: Tensor  # (B, draws, *obs) standard normal numbers, for objectives that search
-    anchor: Tensor | None = None  # (B, A) scores of the agent that training started from
+    anchor: Tensor | None = None  # (B, A) logits or means of the agent that training started from
 
 
 def family(agent: Agent, detach_std: bool = False) -> Family:
-    """The kind of policy an agent has. detach_std: the loss cannot move the standard deviation."""
+    """The policy family of an agent. detach_std: no gradient reaches the standard deviation."""
     if isinstance(agent.actions, Discrete):
         return Categorical()
     log_std = agent.log_std
@@ -56,7 +56,7 @@ class Plain(Unscheduled):
 
 
 class CleanPass(NamedTuple):
-    """One pass over a minibatch: scores (B, A), log-probability of the action (B,), and bounds of the scores."""
+    """One pass over a minibatch: logits or means (B, A), log-probability of the action (B,), bounds of the former."""
 
     scores: Tensor
     log_prob: Tensor
@@ -92,8 +92,8 @@ class RadialSurrogate(Radial):
 class RadialWorstCase(RadialSurrogate):
     """The paper's form: the clipped surrogate of the worst-case policy, one standardised advantage for both terms.
 
-    For a Gaussian policy the only way to lower the upper bound of the density at a bad action that lies inside the
-    bounds is to widen the policy. So the standard deviation runs away (the authors' released Walker2d agent has σ ≈ 5)
+    For a Gaussian policy the only way to lower the upper bound of the density at a bad action inside the bounds is to
+    widen the policy. So the standard deviation runs away (the authors' released Walker2d agent has σ ≈ 5)
     unless `detach_std` keeps the bounded term from moving it.
     """
 
@@ -107,11 +107,11 @@ class RadialWorstCase(RadialSurrogate):
 
 @dataclass(frozen=True)
 class RadialLikelihood(RadialSurrogate):
-    """The worst case of −A·log π(a), the paper's approach 1 as it writes it for A3C.
+    """The worst case of −A·log π(a), the paper's approach 1 as given for A3C.
 
     Unlike the ratio in `RadialWorstCase` it has a useful gradient however wide the bounds are, so a small weight is
-    enough. For a Gaussian policy it holds the standard deviation up, in proportion to the width of the bounds: without
-    that (`detach_std`) PPO lets σ fall, every width then weighs more, and learning stalls.
+    enough. For a Gaussian policy it keeps the standard deviation up, in proportion to the width of the bounds: without
+    that (`detach_std`) PPO lets σ shrink, every width then weighs more, and learning stalls.
     """
 
     kappa: Schedule = Constant(0.95)
@@ -130,7 +130,7 @@ class RadialReleased(RadialSurrogate):
     detach_std: bool = False
 
     def worst(self, agent: Agent, batch: Batch, seen: CleanPass, clip: float) -> Tensor:
-        """The least of the nominal terms and those of both bounds."""
+        """The minimum of the clean terms and those of both bounds."""
         likelihood = family(agent, self.detach_std).log_prob_bounds(seen.bounds, batch.action)
         return six_way_surrogate(
             seen.log_prob, likelihood, batch.old_log_prob, batch.advantage, batch.raw_advantage, clip
@@ -139,12 +139,12 @@ class RadialReleased(RadialSurrogate):
 
 @dataclass(frozen=True)
 class RadialOverlap(RadialSurrogate):
-    """Approach 2, which the paper has for A3C and not for PPO: bounds of less likely actions stay below the one taken.
+    """Approach 2, in the paper for A3C but not for PPO: bounds of less likely actions stay below the one taken.
 
-    It is about logits, so for softmax policies only, and asks the same of good actions and of bad ones: keep the order
-    that there is. What to prefer is left to the plain term.
+    It compares logits, so it applies to softmax policies only, and treats good and bad actions alike: the present order
+    is kept. The clean term alone improves the policy.
 
-    margin  a gap of margin·(z(a) − z(y)) is asked for; 0 asks for none, 1 for all there is
+    margin  the required gap as a share of z(a) − z(y): 0 requires none, 1 all of it
     """
 
     margin: float = 0.5
@@ -165,10 +165,10 @@ INNER = ("convex", "sgld", "pgd")
 class SA(Scheduled):
     """L + weight·D(π(s), π(s')) with the worst s' of the ball (SA-PPO, Zhang et al. 2020).
 
-    inner     "convex": an upper bound of D from bounds on the scores; "sgld": a point found by ten noisy sign steps;
+    inner     "convex": an upper bound of D from bounds on logits or means; "sgld": a point from ten noisy sign steps;
               "pgd": by steps without noise, for frames: there a gradient per pixel is far smaller than SA-PPO's noise
-    anchored  π(s) is what the agent that training started from does at s, and not what it does by now: so that what
-              it knew is taught to a network that does not see through perturbations yet
+    anchored  π(s) is the policy that training started from, not the current one: it distils the initial policy into a
+              network that is not robust yet
     """
 
     radius: Schedule
@@ -188,12 +188,12 @@ class SA(Scheduled):
 
     @property
     def draws(self) -> int:
-        """One vector of noise for the start, and with "sgld" one per step."""
+        """One array of noise for the start, and with "sgld" one per step."""
         return {"convex": 0, "sgld": self.steps + 1, "pgd": 1}[self.inner]
 
     @property
     def bounding(self) -> str | Mix:
-        """The bound."""
+        """The field `bound`."""
         return self.bound
 
     def __call__(self, agent: Agent, batch: Batch, at: Coefficients, clip: float) -> Loss:
@@ -217,15 +217,15 @@ class SA(Scheduled):
     def _search(self, agent: Agent, batch: Batch, scores: Tensor, radius: Tensor) -> Tensor:
         """Stochastic gradient Langevin dynamics, with the constants of the SA-PPO code; or longer steps, no noise."""
         policy, step = family(agent, detach_std=True), radius / self.steps
-        # Pixels end somewhere.
+        # Clip to the valid range: a pixel beyond it is no observation.
         box = Ball.unchecked(batch.x, radius, math.inf, *(agent.valid_range or (None, None))).box()
         x = batch.x + batch.noise[:, 0].sign() * step
         if self.inner == "pgd":
-            step = 1.5 * step  # two steps can come from the wrong half of the ball to the right end
+            step = 1.5 * step  # longer, so that a start in the wrong half of the ball can still reach the far end
         for i in range(self.steps):
             with torch.enable_grad():
                 x = x.detach().requires_grad_(True)
-                # The mean over the batch, as there: the noise is measured against its gradient.
+                # The mean over the batch, as in the SA-PPO code: the noise is scaled against this gradient.
                 gradient = torch.autograd.grad(policy.divergence(scores, agent.scores(x)).mean(), x)[0]
             if self.inner == "sgld":
                 gradient = gradient + batch.noise[:, i + 1] * (2 * step * 1e-5).sqrt() / (i + 2)

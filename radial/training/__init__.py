@@ -1,1 +1,1 @@
-"""One file, one training loop, read downwards; and `Run`, the folder a training lives in."""
+"""The training loops, one file each, read downwards, and the parts they share."""

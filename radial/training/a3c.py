@@ -1,7 +1,6 @@
-"""A3C, plain and robust: play a rollout, move the shared model along its gradient, in one process or in many.
+"""A3C, plain and robust: collect a rollout, apply its gradient to the shared model, in one process or in many.
 
-What is minimised is an `Objective` (objectives/policy_gradient.py); docs/a3c.md lists how this differs from the
-authors' code.
+The loss is an `Objective` (objectives/policy_gradient.py); docs/a3c.md lists the differences from the authors' code.
 """
 
 import os
@@ -33,7 +32,7 @@ from radial.training.replay import free_memory
 from radial.training.rollouts import Returns, shown
 from radial.training.update import Flat
 
-WORKER_BYTES = 350_000_000  # of memory that a worker has for itself: measured with Atari's network, 360 MB
+WORKER_BYTES = 350_000_000  # private memory of a worker: measured with Atari's network, 360 MB
 MakeEnv = Callable[..., VecEnv]
 
 
@@ -44,10 +43,10 @@ class A3CConfig:
     env: EnvSpec
     objective: Objective = field(default_factory=Plain, metadata={"kinds": OBJECTIVES})
     total_steps: int = 20_000_000  # env steps, of all workers
-    workers: int = 16  # processes; 1: in this one, and then a run can be repeated bit for bit
+    workers: int = 16  # processes; 1: in this one, and then a run is reproducible bit for bit
     num_envs: int = 1  # of each worker
     rollout: int = 20  # steps of each env per update
-    episodic_life: bool = False  # of Atari: a lost life ends an episode of the training; whole games are evaluated
+    episodic_life: bool = False  # Atari: a lost life ends a training episode; evaluation plays whole games
     rate: float = 1e-4
     anneal: bool = False  # the rate falls linearly to 0
     adam_eps: float = 1e-3
@@ -71,18 +70,18 @@ class A3CConfig:
 
     @property
     def training_env(self) -> EnvSpec:
-        """Where rollouts are played; `env` is where the agent is judged."""
+        """The env that rollouts are collected in; `env` is the one the agent is evaluated in."""
         options = {**self.env.options, "episodic_life": True} if self.episodic_life else self.env.options
         return replace(self.env, options=options)
 
     @property
     def resumes(self) -> str:
-        """How a resumed run relates to one that was left alone: "exact" or "statistical"."""
+        """How a resumed run relates to an uninterrupted one: "exact" or "statistical"."""
         return "exact" if self.workers == 1 else "statistical"
 
     @property
     def rhythm(self) -> Rhythm:
-        """How rollouts become updates."""
+        """The settings that turn rollouts into updates."""
         rate = Linear(0.0, 0, self.total_steps, start=self.rate) if self.anneal else Constant(self.rate)
         return Rhythm(self.rollout, self.discount, self.lam, rate, self.adam_eps)
 
@@ -104,7 +103,7 @@ def train_a3c(
     With one worker the resumed run is the same run, bit for bit; with more it is a run of the same kind.
 
     init     an agent to start from; the paper trains a standard agent first, then a robust one from it
-    guide    who says where the objective's schedules stand, with one worker; None: they follow the env steps
+    guide    sets the clock of the objective's schedules, with one worker; None: they follow the env steps
     threads  of the simulator, with one worker; torch's own are left alone. No result depends on it
     """
     if guide is not None and config.workers > 1:
@@ -123,7 +122,7 @@ def train_a3c(
 
 
 def _synchronous(run: Run, training: "Training", threads: int | None) -> None:
-    """One player in this process. Environments restart at checkpoints, in interrupted and uninterrupted runs alike."""
+    """Train with one player in this process. Environments restart at checkpoints, whether the run is resumed or not."""
     config, seed = training.config, training.seed
     player = make_player(config, training.agent, training.model, training.rng)
     while training.step < config.total_steps:
@@ -154,11 +153,11 @@ def _synchronous(run: Run, training: "Training", threads: int | None) -> None:
 
 
 def _asynchronous(run: Run, training: "Training") -> None:
-    """Many players, each in a process of its own; this one counts, logs, saves, and looks after them."""
+    """Train with many players, each in its own process; this one counts, logs, saves, and supervises them."""
     config = training.config
     warn_if_crowded(config.workers)
     run.check_engine(training.engine)
-    run.exact = False  # who comes first is chance, so the same seed need not lead here again
+    run.exact = False  # the order of updates is up to the scheduler, so the same seed need not repeat the run
     training.model.share()
     board = Board.fresh(config.workers, training.step, config.total_steps)
     build = partial(player_in_worker, config, training.seed, training.step, training.model, make_env)
@@ -170,7 +169,7 @@ def _asynchronous(run: Run, training: "Training") -> None:
             if over:
                 training.hear(*crew.stop())
             before, training.step = training.step, board.step
-            if training.step == saved:  # still starting, and if it is over, there is nothing to add
+            if training.step == saved:  # nothing new to log or save: the workers are still starting
                 continue
             save = over or _passed(config.checkpoint_every, before, training.step)
             if save or _passed(config.log_every, before, training.step):
@@ -182,11 +181,11 @@ def _asynchronous(run: Run, training: "Training") -> None:
             raise Stopped(run.signal)
 
 
-# ---------------------------------------------------------------------------------------------- what is trained
+# --------------------------------------------------------------------------------------------- training state
 
 
 class Training:
-    """What both loops have in common: the model, where it stands, and what was heard of it since the last line."""
+    """The state both loops share: the model, the env step, and the reports since the last logged line."""
 
     def __init__(
         self, config: A3CConfig, seed: int, agent: ActorCritic, rng: torch.Generator, engine: Mapping[str, str]
@@ -199,13 +198,13 @@ class Training:
         self._began, self._logged = time.perf_counter(), 0
 
     def hear(self, *reports: Report) -> None:
-        """Take in what players report."""
+        """Collect reports of players."""
         for report in reports:
             self.returns.extend(report.returns, report.lengths)
             self._heard.append(report.metrics)
 
     def log(self, run: Run, time_now: int, **more: float) -> None:
-        """One line of metrics, under CleanRL's names. time_now: where the schedules stand."""
+        """Log one line of metrics, under CleanRL's names. time_now: the clock of the schedules."""
         names = dict.fromkeys(name for metrics in self._heard for name in metrics)
         told = {name: [metrics[name] for metrics in self._heard if name in metrics] for name in names}
         metrics = {name: sum(values) / len(values) for name, values in told.items()} | self.returns.metrics()
@@ -217,7 +216,7 @@ class Training:
         run.progress(self.step, **shown(metrics, entropy="losses/entropy"))
 
     def save(self, run: Run, restarts: int = 0) -> None:
-        """A checkpoint with everything a resumed run needs."""
+        """Save a checkpoint with everything a resumed run needs."""
         state: dict[str, Any] = {"step": self.step, "returns": self.returns.returns, "lengths": self.returns.lengths}
         state |= {"engine": dict(self.engine), "restarts": restarts}
         state["resume"] = self.config.resumes
@@ -225,7 +224,7 @@ class Training:
         run.save(self.step, self.model.state() | {"rng": self.rng.get_state()}, state, score=self.returns.mean())
 
     def restore(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
-        """Everything as it was."""
+        """Restore everything from a checkpoint."""
         self.model.restore(tensors)
         self.rng.set_state(tensors["rng"])
         self.returns.extend(state["returns"], state["lengths"])
@@ -235,13 +234,13 @@ class Training:
             self.guide.ramp.restore(state["guide"])
 
     def finished(self) -> ActorCritic:
-        """The agent, with what was learned."""
+        """The agent, with the trained parameters."""
         Flat(self.agent.named_parameters()).write(self.model.parameters, self.agent)
         return self.agent
 
 
 def set_up(config: A3CConfig, seed: int, device: torch.device, init: ActorCritic | None = None) -> Training:
-    """Everything that is trained, before the first step."""
+    """The training state before the first step."""
     check_device(config, device)
     probe = make_env(config.training_env, 1, seed)
     try:
@@ -265,7 +264,7 @@ def check_device(config: A3CConfig, device: torch.device) -> None:
 
 
 def check_env(config: A3CConfig, env: VecEnv, init: Agent | None = None) -> tuple[tuple[int, ...], Discrete]:
-    """Refuse an env that cannot be learned here, or not from `init`; what its observations and actions are."""
+    """Refuse an env that A3C cannot learn, or not from `init`; return its observation shape and actions."""
     shape, actions = env.observation_shape, env.actions
     if not isinstance(actions, Discrete):
         raise BadInput(f"A3C needs an env with discrete actions; those of {config.env.id} are continuous: use PPO")
@@ -277,7 +276,7 @@ def check_env(config: A3CConfig, env: VecEnv, init: Agent | None = None) -> tupl
 
 
 def warn_if_crowded(workers: int) -> None:
-    """Say so where there are more workers than cores, or than memory; they may still be wanted."""
+    """Warn if there are more workers than cores, or than fit into memory; that may still be intended."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if workers > cores:
         warn(f"{workers} workers take turns on {cores} cores: more than {cores} do not make the training faster")
@@ -288,7 +287,7 @@ def warn_if_crowded(workers: int) -> None:
 
 
 def make_player(config: A3CConfig, agent: ActorCritic, model: Model, rng: torch.Generator) -> Player:
-    """Someone who plays for this model, not in any environment yet."""
+    """A player for this model, without environments yet."""
     learner = A3CLearner(
         agent, config.objective, entropy=config.entropy, max_grad_norm=config.max_grad_norm, compile=config.compile
     )
@@ -298,7 +297,7 @@ def make_player(config: A3CConfig, agent: ActorCritic, model: Model, rng: torch.
 def player_in_worker(
     config: A3CConfig, seed: int, begun: int, model: Model, make: MakeEnv, worker: int, life: int
 ) -> Player:
-    """The player of a worker process, at play; its seeds are those of the worker, its start and where the run stood."""
+    """The player of a worker process, in its environments, seeded by the worker, its restart and the run's env step."""
     purpose = (worker, life, begun)
     env = make(config.training_env, config.num_envs, derived_seed(seed, "envs", *purpose), threads=1)
     assert isinstance(env.actions, Discrete)

@@ -1,7 +1,7 @@
-"""A3C's player: acts in its own environments for a rollout, then moves the shared model along the rollout's gradient.
+"""A3C's player: collects a rollout in its own environments, then applies the rollout's gradient to the shared model.
 
-The synchronous loop has one player, an asynchronous training one per process. The model lies in flat vectors that may
-be in memory shared by processes.
+The synchronous loop has one player, asynchronous training one per process. The model is held in flat vectors that may
+lie in memory shared by processes.
 """
 
 from collections.abc import Callable, Mapping
@@ -43,13 +43,13 @@ class Model(NamedTuple):
             tensor.share_memory_()
 
     def state(self) -> dict[str, Tensor]:
-        """Everything to go on from, as copies; while others write, from one moment or the next."""
+        """Everything to resume from, as copies; with concurrent writers, not a snapshot of a single moment."""
         named = {"parameters": self.parameters}
         named |= {f"adam.{name}": tensor for name, tensor in self.moments._asdict().items()}
         return {name: tensor.clone() for name, tensor in named.items()}
 
     def restore(self, state: Mapping[str, Tensor]) -> None:
-        """Go on from a saved state."""
+        """Resume from a saved state."""
         self.parameters.copy_(state["parameters"])
         for name, tensor in self.moments._asdict().items():
             tensor.copy_(state[f"adam.{name}"])
@@ -60,7 +60,7 @@ def estimate(rollout: Rollout, value: Tensor, discount: float, lam: float) -> Ba
 
     value  (T + 1, N)  of rollout.x
 
-    The loss is then the authors' sum over the steps of a rollout, and the mean over envs.
+    The loss is then the authors' sum over the steps of a rollout, averaged over envs.
     """
     times = (rollout.reward, value[:-1], value[1:], rollout.terminated, rollout.ended, discount)
     advantage, target = gae(*times, lam), k_step_returns(*times)
@@ -70,7 +70,7 @@ def estimate(rollout: Rollout, value: Tensor, discount: float, lam: float) -> Ba
 
 
 class _Losses(nn.Module):
-    """The agent, and the loss of a rollout."""
+    """Holds the agent and computes the loss of a rollout."""
 
     def __init__(self, agent: ActorCritic, entropy: float) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class _Losses(nn.Module):
 
 
 class A3CLearner(Update):
-    """Copies a model for its agent to act with, and turns what the agent did into gradients at that copy."""
+    """Copies the shared model into its agent, and computes gradients of rollouts at that copy."""
 
     def __init__(
         self, agent: ActorCritic, objective: Objective, *, entropy: float, max_grad_norm: float | None, compile: bool
@@ -92,7 +92,7 @@ class A3CLearner(Update):
 
     @torch.no_grad()
     def take(self, model: Model) -> None:
-        """Let the agent act with the model as it is now."""
+        """Copy the current model into the agent."""
         self.parameters.copy_(model.parameters)
         self.flat.write(self.parameters, self.losses)
 
@@ -100,7 +100,7 @@ class A3CLearner(Update):
     def gradient(self, batch: Batch, clock: int) -> Tensor:
         """The gradient (P,) of the loss of a batch; stops if it is not finite.
 
-        clock  where the objective's schedules stand
+        clock  step of the objective's schedules
         """
         self.move_to(clock)
         (gradient,) = self.step(batch, self.parameters.new_empty(0))
@@ -128,7 +128,7 @@ class Report(NamedTuple):
 
 
 class JointActor:
-    """An actor-critic at work: it acts on the logits and keeps the values, which come with them for nothing."""
+    """An actor-critic in a training: it acts on the logits and keeps the values, which the same pass yields."""
 
     def __init__(self, agent: ActorCritic) -> None:
         self.agent = agent
@@ -145,22 +145,22 @@ class JointActor:
 
     @torch.no_grad()
     def act(self, x: Tensor, noise: Tensor) -> Tensor:
-        """Sampled actions (N,), as `agent.sample` has them."""
+        """Sampled actions (N,), as `agent.sample` draws them."""
         value, logits = self.agent.joint(x)
         self._values.append(value)
         return (logits + noise).argmax(-1)
 
     def observe_and_act(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Both."""
+        """Prepared observations, and the actions sampled for them."""
         x = self.observe(obs)
         return x, self.act(x, noise)
 
     def finish(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing: there are no statistics to return."""
 
     @torch.no_grad()
     def values(self, last: Tensor) -> Tensor:
-        """Of everything acted on since `begin`, and of where that led to (N, *obs): (T + 1, N)."""
+        """Values of all observations acted on since `begin`, and of the last one (N, *obs): (T + 1, N)."""
         return torch.stack([*self._values, self.agent.value(last)])
 
 
@@ -174,13 +174,13 @@ class Player:
         self._x: Tensor | None = None
 
     def enter(self, env: VecEnv) -> None:
-        """Begin to play in fresh environments."""
+        """Start acting in fresh environments."""
         self.env, self._x = env, self.actor.observe(env.reset().to(self.model.parameters.device))
         self.returns.forget()
 
     @property
     def seen(self) -> Tensor:
-        """What it sees now, (N, *obs) in network units."""
+        """The current observations, (N, *obs) in network units."""
         assert self._x is not None
         return self._x
 
@@ -191,10 +191,10 @@ class Player:
             self.env = None
 
     def update(self, step: int, clock: Callable[[int], int] | None = None) -> int:
-        """Take the model as it is, play one rollout, and move the model along its gradient; how many steps were real.
+        """Copy the model, collect one rollout, and apply its gradient to the model; return the number of real steps.
 
-        step   where the training stands, in env steps of all players
-        clock  where the objective's schedules stand at an env step; None: there
+        step   env steps of all players so far
+        clock  maps an env step to the step of the objective's schedules; None: the same
         """
         assert self.env is not None
         assert self._x is not None
@@ -203,14 +203,14 @@ class Player:
         rollout, self._x = collect(self.env, self._x, self.actor, None, self.returns, rhythm.rollout, self.rng)
         real = int(rollout.real.sum())
         check_rollout(rollout, step + real)
-        if real:  # a rollout of one step may hold nothing but resets
+        if real:  # a rollout of one step may consist of resets alone
             batch = estimate(rollout, self.actor.values(self._x), rhythm.discount, rhythm.lam)
             gradient = self.learner.gradient(batch, step + real if clock is None else clock(step + real))
             self.model.apply(gradient, rhythm.rate(step), rhythm.adam_eps)
         return real
 
     def report(self) -> Report:
-        """Episodes and losses since the last report."""
+        """Return episodes and losses since the last report."""
         report = Report(self.returns.returns, self.returns.lengths, self.learner.report())
         self.returns.returns, self.returns.lengths = [], []
         return report

@@ -1,7 +1,7 @@
-"""Worker processes: each plays by itself, and one supervisor counts, listens, and starts again those that die or hang.
+"""Worker processes: each runs a player; a supervisor counts steps, collects reports, and restarts dead or hung ones.
 
-What a worker plays and learns is its player's business. Nothing is locked: a worker writes only its own place on the
-board, and speaks through a pipe of its own, so one that is killed at any moment holds up nobody.
+Acting and learning are in the player. Nothing is locked: a worker writes only its own entries of the board and sends
+reports through its own pipe, so killing one at any moment blocks no other.
 """
 
 import multiprocessing
@@ -28,10 +28,10 @@ from radial.runs.files import warn
 from radial.runs.run import SIGNALS
 from radial.training.a3c_player import Player, Report
 
-LOOK = 0.25  # seconds between two looks at the workers, at most
+LOOK = 0.25  # seconds between two polls of the workers, at most
 TELL = 0.5  # seconds between two reports of a worker, at least
-STARTING = 5  # how many times `patience` a worker has for its first update: it imports, and may compile
-GRACE = 15.0  # seconds that workers have to finish their update when they are told to stop
+STARTING = 5  # multiple of `patience` for a worker's first update: it imports, and may compile
+GRACE = 15.0  # seconds for workers to finish their update after the stop flag is set
 MOST_IN_A_ROW = 5  # restarts of a worker without an update in between
 PASSED_ON: dict[str, type[Exception]] = {kind.__name__: kind for kind in (FloatingPointError, EnvFault, BadInput)}
 
@@ -43,7 +43,7 @@ class WorkerFailed(RuntimeError):
 
 
 class Failure(NamedTuple):
-    """The last words of a worker."""
+    """The error that ended a worker, as text."""
 
     kind: str  # of error
     message: str
@@ -51,17 +51,17 @@ class Failure(NamedTuple):
 
 
 class Board(NamedTuple):
-    """What everyone can see, in shared memory; every number has one writer."""
+    """Counters in shared memory, visible to all processes; every number has one writer."""
 
     steps: Tensor  # (W,) int64  env steps of each worker
-    updates: Tensor  # (W,) int64  and how often it has moved the model: its signs of life
+    updates: Tensor  # (W,) int64  updates of each worker; they also show that it is alive
     stop: Tensor  # () bool  written by the supervisor
     begun: int  # env steps before this crew
     total_steps: int
 
     @classmethod
     def fresh(cls, workers: int, begun: int, total_steps: int) -> "Board":
-        """In shared memory, with nothing done."""
+        """A board in shared memory, with all counters 0."""
         steps, updates = (torch.zeros(workers, dtype=torch.int64).share_memory_() for _ in range(2))
         return cls(steps, updates, torch.zeros((), dtype=torch.bool).share_memory_(), begun, total_steps)
 
@@ -72,7 +72,7 @@ class Board(NamedTuple):
 
     @property
     def over(self) -> bool:
-        """Whether nobody should begin another rollout."""
+        """Whether no worker should start another rollout."""
         return bool(self.stop) or self.step >= self.total_steps
 
 
@@ -80,7 +80,7 @@ class Board(NamedTuple):
 
 
 def _work(build: Build, index: int, life: int, board: Board, pipe: Connection) -> None:
-    """Play until it is over. Signals are blocked here: a terminal's Ctrl-C is the supervisor's business."""
+    """Run a player until training is over. Signals are blocked here: the supervisor handles a terminal's Ctrl-C."""
     torch.set_num_threads(1)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     with _LastWords(pipe):
@@ -97,7 +97,7 @@ def _work(build: Build, index: int, life: int, board: Board, pipe: Connection) -
 
 
 def _leave_with_parent() -> None:
-    """Whatever becomes of the supervisor, even by SIGKILL, no worker stays behind."""
+    """Exit when the supervisor is gone, even by SIGKILL, so that no worker stays behind."""
     parent = multiprocessing.parent_process()
     assert parent is not None
     parent.join()
@@ -117,7 +117,7 @@ class _LastWords:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
         if error is not None:
-            with suppress(OSError):  # nobody is listening any more
+            with suppress(OSError):  # the supervisor has closed its end
                 text = "".join(traceback.format_exception(error))
                 self.pipe.send(Failure(type(error).__name__, str(error), text))
         return True
@@ -139,19 +139,19 @@ class _Worker:
         self.silent = 0.0  # seconds since its last update
 
     def hear_of(self, updates: int, seconds: float) -> None:
-        """So much time has passed, and that is how many updates there are now."""
+        """Record the worker's update count after so many more seconds."""
         if updates != self.updates:
             self.updates, self.alive, self.silent, self.in_a_row = updates, True, 0.0, 0
         else:
             self.silent += seconds
 
     def die(self) -> None:
-        """The process is gone, and the next one has done nothing yet."""
+        """Record that the process is gone; the next one has made no update yet."""
         self.life, self.in_a_row, self.alive, self.silent = self.life + 1, self.in_a_row + 1, False, 0.0
 
 
 class Crew:
-    """Workers that are looked after. `with crew:` starts them, and none outlives it.
+    """Supervised workers. `with crew:` starts them, and none outlives the block.
 
     build     makes the player of a worker, inside its process; a module's function, or a `partial` of one
     patience  seconds without an update before a worker counts as hung
@@ -179,20 +179,20 @@ class Crew:
         self._end()
 
     def look(self, timeout: float = LOOK) -> list[Report]:
-        """What workers have reported, once they have or the time is over; the dead and the hung are started again.
+        """Wait for reports or the timeout, return the reports, and restart workers that died or hang.
 
         An error of a worker is raised here.
         """
         self._wait(timeout)
-        # Never more than a few looks' worth: a machine that slept for an hour is no reason to blame a worker.
+        # At most a few polls' worth: a suspended machine must not make workers look hung.
         seconds = min(time.monotonic() - self._looked, 4 * LOOK)
         self._looked = time.monotonic()
         return [report for worker in self._workers for report in self._look_at(worker, seconds)]
 
     def stop(self) -> list[Report]:
-        """Let the workers finish their updates and leave; their last reports.
+        """Let the workers finish their updates and exit; return their last reports.
 
-        Who takes too long is ended, and who is still starting at once.
+        Workers that take longer than GRACE are killed, those still starting at once.
         """
         self.board.stop.fill_(True)
         reports, end = [], time.monotonic() + GRACE
@@ -204,27 +204,27 @@ class Crew:
         return reports
 
     def pids(self) -> list[int]:
-        """Of the workers, in order."""
+        """Process ids of the workers, in order."""
         return [worker.process.pid for worker in self._workers]
 
     def _start(self, worker: _Worker) -> None:
         worker.pipe, writes = self._context.Pipe(duplex=False)
         arguments = (self._build, worker.index, worker.life, self.board, writes)
         worker.process = self._context.Process(target=_work, args=arguments, name=f"radial-worker-{worker.index}")
-        resource_tracker.ensure_running()  # at its own start it would unblock the signals
+        resource_tracker.ensure_running()  # started now, since its own start would unblock the signals
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)  # which the child inherits
         try:
             worker.process.start()
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
-            writes.close()  # the worker's own copy is the only one: when it dies, we read the end of the pipe
+            writes.close()  # only the worker keeps a copy, so its death ends the pipe
 
     def _wait(self, timeout: float) -> None:
         living = [worker for worker in self._workers if worker.process.is_alive()]
         wait([thing for worker in living for thing in (worker.pipe, worker.process.sentinel)], timeout)
 
     def _hear(self, worker: _Worker) -> Iterator[Report]:
-        with suppress(EOFError, OSError):  # the end, perhaps in the middle of a word: how it died is judged elsewhere
+        with suppress(EOFError, OSError):  # the pipe ended, perhaps within a message; the exit code is judged elsewhere
             while worker.pipe.poll():
                 said = worker.pipe.recv()
                 if isinstance(said, Failure):
@@ -233,7 +233,7 @@ class Crew:
 
     def _look_at(self, worker: _Worker, seconds: float) -> Iterator[Report]:
         code = worker.process.exitcode
-        yield from self._hear(worker)  # after the exit code: then nothing is said between the two
+        yield from self._hear(worker)  # after reading the exit code, so that no report can arrive in between
         worker.hear_of(int(self.board.updates[worker.index]), seconds)
         if self.board.over:
             return
@@ -274,7 +274,7 @@ class Crew:
 
 
 def _error(index: int, failure: Failure) -> Exception:
-    """The error of a worker, as one of ours where it is one that a person is told in a line."""
+    """The error of a worker; one with a one-line message keeps its type, any other carries the whole traceback."""
     whole = WorkerFailed(f"worker {index} failed\n\n{failure.trace}")
     if failure.kind not in PASSED_ON:
         return whole

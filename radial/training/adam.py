@@ -39,7 +39,7 @@ def adam(
 
 @torch.no_grad()
 def adam_(parameters: Tensor, gradient: Tensor, state: AdamState, rate: float, eps: float) -> None:
-    """The same step in place, in one pass over the vectors: for millions of parameters 20 times as fast as `adam`."""
+    """Take the step of `adam` in place, in one pass over the vectors: 20 times as fast for millions of parameters."""
     _torch_adam(
         [parameters], [gradient], [state.first], [state.second], [], [state.steps],
         fused=True, amsgrad=False, beta1=BETA1, beta2=BETA2, lr=rate, weight_decay=0.0, eps=eps, maximize=False,
@@ -63,18 +63,19 @@ def start_amsgrad(parameters: Tensor) -> AMSGradState:
 
 @torch.no_grad()
 def amsgrad_(parameters: Tensor, gradient: Tensor, state: AMSGradState, rate: float, eps: float) -> None:
-    """One step of AMSGrad (Reddi et al. 2018), in place and without a lock: others may do the same meanwhile.
+    """One step of AMSGrad (Reddi et al. 2018), in place and without a lock: others may do the same concurrently.
 
     parameters, gradient  (P,)
 
-    parameters ← parameters − rate·√(1 − β₂ᵗ)/(1 − β₁ᵗ)·m/(√v_max + eps), as the RADIAL-A3C code has it. PyTorch's own
-    divides √v_max by √(1 − β₂ᵗ) before it adds eps: with eps = 1e-3 another optimiser, for the first thousand steps.
+    parameters ← parameters − rate·√(1 − β₂ᵗ)/(1 − β₁ᵗ)·m/(√v_max + eps), as in the RADIAL-A3C code. PyTorch's own
+    divides √v_max by √(1 − β₂ᵗ) before it adds eps: with eps = 1e-3 a different optimiser for the first thousand steps.
     """
     first, second, largest, steps = state
-    before = steps.to(parameters)  # a copy of its own: others may count meanwhile
+    before = steps.to(parameters)  # a private copy: other processes may count concurrently
     steps += 1
     _torch_adam(
         [parameters], [gradient], [first], [second], [largest], [before],
         fused=True, amsgrad=True, beta1=BETA1, beta2=BETA2, lr=rate, weight_decay=0.0,
+        # PyTorch adds eps after dividing by √(1 − β₂ᵗ); dividing eps as well gives the form above.
         eps=eps / math.sqrt(1 - BETA2 ** (float(before) + 1)), maximize=False,
     )  # fmt: skip

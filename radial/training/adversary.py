@@ -1,7 +1,7 @@
 """Adversarial training: an attack between the environments and a PPO agent while it plays its rollouts.
 
-The attacks themselves come from outside. One whose answer is a pure function of what it draws becomes native code, for
-between two steps of sixteen small environments ten gradients one operation at a time take longer than all the rest.
+The attacks themselves are passed in. An attack that is a pure function of its noise is compiled: between two steps of
+sixteen small environments, ten gradients one operation at a time would take longer than all the rest.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,10 +21,10 @@ class Climbing(Protocol):
     """An attack whose randomness can be drawn beforehand."""
 
     def draws(self, agent: Any) -> int:
-        """How many arrays N(0, 1) in the shape of the observations it needs."""
+        """Number of N(0, 1) arrays needed, each in the shape of the observations."""
 
     def climb(self, agent: Any, ball: Ball, noise: Sequence[Tensor]) -> Tensor:
-        """What it shows in place of the ball's centre, (B, *obs)."""
+        """The observations to show in place of the ball's centre, (B, *obs)."""
 
 
 class _Climb(nn.Module):
@@ -40,9 +40,9 @@ class _Climb(nn.Module):
 
 
 class RolloutAttack:
-    """Each row of a step is shown attacked with some probability (SA-PPO's baseline).
+    """Attacks each row of a step with some probability (SA-PPO's baseline).
 
-    compile  an attack that can be; others run as they are
+    compile  compile a `Climbing` attack; any other runs as it is
     """
 
     def __init__(self, attack: Attack, agent: nn.Module, probability: float, compile: bool) -> None:
@@ -53,13 +53,13 @@ class RolloutAttack:
         self._run = Compiled(self._shown, compile)
 
     def begin(self, radius: float) -> bool:
-        """Take the radius and the agent's weights as they are now; whether there is anything to do."""
+        """Set the radius and take the agent's current weights; return whether there is anything to attack."""
         self.radius = radius
         self._weights = {f"agent.{name}": self.agent.get_parameter(name).detach() for name in self._names}
         return radius > 0
 
     def __call__(self, x: Tensor, rng: torch.Generator) -> Tensor:
-        """What the agent is shown instead of x (N, *obs)."""
+        """The observations the agent is shown instead of x (N, *obs)."""
         if self._climb is None:
             assert isinstance(self.agent, Agent)  # all agents that PPO trains are both
             ball = Ball(x, self.radius)

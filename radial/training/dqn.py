@@ -1,6 +1,6 @@
 """Deep Q-learning, plain and robust: act, store, learn from the replay, in one loop that reads downwards.
 
-The loss is an objective of `rr.dqn`; docs/dqn.md lists how this differs from the authors' code.
+The loss is an objective of `rr.dqn`; docs/dqn.md lists the differences from the authors' code.
 """
 
 import copy
@@ -42,19 +42,19 @@ class DQNConfig:
     total_steps: int = 6_000_000  # env steps
     num_envs: int = 8
     replay_capacity: int = 200_000
-    prioritised: Prioritised | None = None  # None: every transition is as likely
+    prioritised: Prioritised | None = None  # None: uniform sampling
     learning_starts: int = 50_000  # env steps before the first update
     update_every: int = 4  # env steps, summed over envs
     batch: int = 128
     target_every: int = 4_000  # env steps
     exploration: Schedule = Linear(end=0.01, first_step=0, last_step=500_000, start=1.0)  # share of the steps
-    exploration_length: int = 1  # steps that an exploring action lasts; where single ones lead nowhere (Freeway)
+    exploration_length: int = 1  # steps that an exploring action lasts; > 1 where single ones lead nowhere (Freeway)
     rate: float = 1.25e-4
     anneal: bool = False  # the rate falls linearly to 0
     adam_eps: float = 1e-8
     max_grad_norm: float | None = None  # None: do not clip
     discount: float = 0.99
-    n_step: int = 1  # rewards summed before the target network is asked; more: rewards propagate n steps per update
+    n_step: int = 1  # rewards summed before bootstrapping: rewards propagate n steps per update
     td: TD = field(default_factory=TD)
     hidden: tuple[int, ...] | None = None  # sizes of layers; None: two of 64 for vectors, the paper's for frames
     compile: bool = True  # the update to native code; False: slower, starts at once
@@ -151,7 +151,7 @@ def train_dqn(
 def learn(
     config: DQNConfig, learner: "QLearner", replay: Replay, step: int, rng: torch.Generator, clock: int | None = None
 ) -> None:
-    """One update from the replay. clock: where the objective's schedules stand; None: at `step`."""
+    """Make one update from the replay. clock: step of the objective's schedules; None: `step`."""
     beta = None if config.prioritised is None else config.prioritised.beta(step)
     sample = replay.sample(
         config.batch, rng, n_step=config.n_step, discount=config.discount, beta=beta, device=learner.parameters.device
@@ -163,7 +163,7 @@ def learn(
 
 
 class _Losses(nn.Module):
-    """All networks of an update, and the loss of a sample."""
+    """Holds all networks of an update and computes the loss of a sample."""
 
     def __init__(self, agent: QAgent, student: QAgent | None, td: TD, discount: float) -> None:
         super().__init__()
@@ -173,6 +173,7 @@ class _Losses(nn.Module):
         self.prepare, self.valid_range, self.td, self.discount = agent.prepare, agent.valid_range, td, discount
 
     def forward(self, objective: Objective, data: Sample, noise: Tensor, at: Coefficients) -> QLoss:
+        # γᵏ for the k ≤ n rewards already summed; 0 where the episode terminated, so nothing is bootstrapped there.
         discount = self.discount**data.steps * (1 - data.terminated.float())
         x, next_x = self.prepare(data.obs), self.prepare(data.next_obs)
         batch = Batch(x, data.action, data.reward, next_x, discount, data.weight, noise)
@@ -181,7 +182,7 @@ class _Losses(nn.Module):
 
 
 class QLearner(Update):
-    """The update of deep Q-learning: also holds the target network's parameters and Adam's state."""
+    """The update of deep Q-learning; also holds the target network's parameters and Adam's state."""
 
     def __init__(
         self, agent: QAgent, student: QAgent | None, objective: Objective, td: TD, discount: float, *, rate: float,
@@ -203,9 +204,9 @@ class QLearner(Update):
 
     @torch.no_grad()
     def learn(self, sample: Sample, clock: int, rng: torch.Generator, left: float = 1.0) -> Tensor:
-        """One update; the absolute TD errors of the sample (B,).
+        """Make one update; return the absolute TD errors of the sample (B,).
 
-        clock  where the objective's schedules stand        left  remaining share of the learning rate, 0 … 1
+        clock  step of the objective's schedules        left  remaining share of the learning rate, 0 … 1
         """
         self.move_to(clock)
         gradient, priority = self.step(sample, self.noise(sample.obs, rng), target=self.target)
@@ -240,10 +241,7 @@ def set_up(
     config: DQNConfig, seed: int, device: torch.device, init: QAgent | None = None,
     note: Callable[[str], None] = lambda text: None,
 ) -> tuple[QAgent, QLearner, Replay, torch.Generator]:  # fmt: skip
-    """The agent that acts (with RS-DQN the student), the learner, the replay, and the generator of everything random.
-
-    note  is told how much memory the replay will take
-    """
+    """The agent that acts (with RS-DQN the student), learner, replay and generator. note: logs the replay's memory."""
     probe = make_env(config.env, 1, seed)
     try:
         shape, actions, dtype = check_env(config, probe, init)
@@ -270,7 +268,7 @@ def set_up(
 def check_env(
     config: DQNConfig, env: VecEnv, init: Agent | None = None
 ) -> tuple[tuple[int, ...], Discrete, torch.dtype]:
-    """Refuse a fresh env that DQN cannot learn, store, or begin from `init`; its shape, actions and dtype."""
+    """Refuse a fresh env that DQN cannot learn, store, or start from `init`; return its shape, actions and dtype."""
     shape, actions, dtype = env.observation_shape, env.actions, env.reset().dtype
     if not isinstance(actions, Discrete):
         raise BadInput(f"DQN needs an env with discrete actions; those of {config.env.id} are continuous: use PPO")
@@ -290,7 +288,7 @@ def _passed(every: int, before: int, now: int) -> int:
 def _look(
     guide: Guide, config: DQNConfig, actor: QAgent, replay: Replay, returns: Returns, step: int, seed: int
 ) -> dict[str, float]:
-    """Let the guide look at some of the replay; it draws from a generator of its own."""
+    """Let the guide watch observations of the replay, drawn with a generator of their own."""
     if not len(replay):
         return {}
     beta = None if config.prioritised is None else config.prioritised.beta(step)
@@ -303,7 +301,7 @@ def _log(
     run: Run, config: DQNConfig, learner: QLearner, returns: Returns, step: int, speed: float, stored: int,
     scheduled: Mapping[str, float], watched: Mapping[str, float],
 ) -> None:  # fmt: skip
-    """One line of metrics, under CleanRL's names."""
+    """Log one line of metrics, under CleanRL's names."""
     metrics = learner.report() | returns.metrics() | {f"robust/{name}": value for name, value in scheduled.items()}
     metrics |= {"charts/SPS": speed, "charts/epsilon": config.exploration(step), "charts/replay": float(stored)}
     metrics |= watched
@@ -316,7 +314,7 @@ def _restore(
     run: Run, learner: QLearner, replay: Replay, returns: Returns, rng: torch.Generator, folder: ReplayFolder,
     guide: Guide | None,
 ) -> int:  # fmt: skip
-    """Everything as it was; the step."""
+    """Restore everything from a checkpoint; return its step."""
     assert run.restored is not None
     tensors, state = run.restored
     learner.restore(tensors)

@@ -18,7 +18,7 @@ class Detour:
 
     @classmethod
     def none(cls, envs: int, length: int, device: torch.device) -> "Detour":
-        """No env explores."""
+        """A detour in which no env explores."""
         return cls(torch.zeros(envs, dtype=torch.int64, device=device), torch.zeros(envs, device=device), length)
 
 
@@ -26,8 +26,8 @@ class Detour:
 def explore(agent: QAgent, obs: Tensor, epsilon: float, rng: torch.Generator, detour: Detour | None = None) -> Tensor:
     """The greedy action of each row (N,), or in a share `epsilon` of the steps any action.
 
-    detour  moved on. An exploring action lasts `length` steps, so it begins more rarely: with a probability p for which
-            p·length / (p·length + 1 − p) = ε. (After Dabney et al. 2021, whose lengths are random.)
+    detour  advanced in place. An exploring action lasts `length` steps, so it begins more rarely: with a probability p
+            for which p·length / (p·length + 1 − p) = ε. (After Dabney et al. 2021, whose lengths are random.)
     """
     rows = obs.shape[0]
     detour = detour or Detour.none(rows, 1, rng.device)

@@ -1,7 +1,7 @@
-"""Functions of tensors as native code, backward pass and optimiser included.
+"""Compiles functions of tensors to native code, backward pass and optimiser included.
 
-The function is recorded once on stand-ins (`make_fx`), so ordinary Python inside it, such as the walk over a network's
-layers that computes bounds, costs nothing afterwards. The record is compiled by inductor, which caches it on disk.
+The function is traced once on fake tensors (`make_fx`), so ordinary Python inside it, such as the walk over a network's
+layers that computes bounds, costs nothing afterwards. Inductor compiles the trace and caches it on disk.
 """
 
 import logging
@@ -23,10 +23,10 @@ def can_compile() -> bool:
 
 
 class Compiled:
-    """A function of named tensors, NamedTuples and dicts of them; native code from its first call on.
+    """A function of named tensors, NamedTuples and dicts of them, compiled at its first call.
 
     function  returns a flat tuple of tensors; no control flow that depends on a value
-    wanted    False: it is called as it is
+    wanted    False: call it uncompiled
     """
 
     def __init__(self, function: Callable[..., tuple[Tensor, ...]], wanted: bool) -> None:
@@ -35,7 +35,7 @@ class Compiled:
         self._native: Callable[..., Any] | None = None
 
     def __call__(self, **named: Any) -> tuple[Tensor, ...]:
-        """The function's answer."""
+        """Call the function, compiled if possible."""
         if not self._wanted:
             return self._function(**named)
         leaves = [leaf for value in named.values() for leaf in _leaves(value)]
@@ -51,16 +51,19 @@ class Compiled:
         from torch._inductor import config
         from torch._inductor.compile_fx import compile_fx
 
+        # make_fx and inductor take positional tensors only, so the named arguments are flattened here and nowhere else.
         def flat(*tensors: Tensor) -> tuple[Tensor, ...]:
             rest = iter(tensors)
             return self._function(**{name: _rebuilt(value, rest) for name, value in named.items()})
 
         began = time.perf_counter()
+        # Fake tensors carry shapes and no values, so a branch on a value fails here instead of being frozen in.
         graph = make_fx(flat, tracing_mode="fake")(*leaves)
-        # The wrapper in C++ too: between sixty small kernels, Python would take a fifth of the time.
+        # With the wrapper in C++ too: around sixty small kernels, Python would take a fifth of the time.
         with torch.no_grad(), config.patch(cpp_wrapper=True):
             native: Callable[..., Any] = compile_fx(graph, list(leaves))  # type: ignore[assignment]
-            native(*[tensor.clone() for tensor in leaves])  # inductor compiles at the first call
+            # Inductor compiles at the first call; on copies, so that this warm-up cannot touch the arguments.
+            native(*[tensor.clone() for tensor in leaves])
         self._native, self.seconds = native, time.perf_counter() - began
 
 

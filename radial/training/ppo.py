@@ -1,6 +1,6 @@
-"""PPO, plain and robust: act, estimate advantages, and climb the objective, in one loop that reads downwards.
+"""PPO, plain and robust: act, estimate advantages, and optimise the objective, in one loop that reads downwards.
 
-What is climbed is an `Objective` (objectives/surrogate.py); docs/ppo.md lists how this differs from the SA-PPO code.
+The loss is an `Objective` (objectives/surrogate.py); docs/ppo.md lists the differences from the SA-PPO code.
 """
 
 import copy
@@ -46,7 +46,7 @@ class PPOConfig:
     rollout: int = 2_048  # env steps per update, summed over envs
     epochs: int = 10
     minibatch: int = 64
-    policy_rate: float = 3e-4  # of all, where policy and value are one network
+    policy_rate: float = 3e-4  # of all parameters, where policy and value share one network
     value_rate: float = 2.5e-4
     anneal: bool = True  # both rates fall linearly to 0
     discount: float = 0.99
@@ -56,9 +56,9 @@ class PPOConfig:
     entropy: float = 0.0  # weight of the entropy bonus
     max_grad_norm: float | None = None  # None: do not clip
     initial_std: float = 1.0
-    min_std: float | None = None  # None: the standard deviation may shrink as PPO likes
+    min_std: float | None = None  # None: the standard deviation may shrink without limit
     max_std: float | Schedule | None = None  # None: it may grow without limit
-    hidden: tuple[int, ...] = (64, 64)  # of networks for vectors; that for frames is always the same
+    hidden: tuple[int, ...] = (64, 64)  # of networks for vectors; the network for frames is fixed
     normalize_observations: bool = True  # vectors; frames are shares of 255
     scale_rewards: bool = True
     attack: str | None = None  # adversarial training: the attack under which rollouts are collected
@@ -69,12 +69,12 @@ class PPOConfig:
     standardize: str = field(
         default="minibatch", metadata=LATER
     )  # advantages over each minibatch, or the whole "batch"
-    value_weight: float = field(default=1.0, metadata=LATER)  # matters where policy and value are one network
+    value_weight: float = field(default=1.0, metadata=LATER)  # matters where policy and value share one network
     reward_discount: float | None = field(default=None, metadata=LATER)  # of the return that scales rewards; None: γ
     chunk: int | None = field(default=None, metadata=LATER)  # rows whose gradient is taken at a time; None: all
-    value_first: int = field(default=0, metadata=LATER)  # env steps at the start in which the value alone learns
+    value_first: int = field(default=0, metadata=LATER)  # env steps at the start that train the value alone
     activation: str = field(default="tanh", metadata=LATER)  # of networks for vectors, a key of ACTIVATIONS
-    anchor: float = field(default=0.0, metadata=LATER)  # weight of KL(π_init ‖ π): how much to hold on to `init`
+    anchor: float = field(default=0.0, metadata=LATER)  # weight of KL(π_init ‖ π), which keeps π near `init`
 
     def __post_init__(self) -> None:
         checks.whole(self, "total_steps", "num_envs", "rollout", "epochs", "minibatch", "checkpoint_every", "chunk")
@@ -121,7 +121,7 @@ class PPOConfig:
 
     @property
     def limits(self) -> Limits:
-        """What keeps an update small."""
+        """The limits of an update, and the weights of its terms."""
         max_std = self.max_std if self.max_std is None or callable(self.max_std) else Constant(self.max_std)
         return Limits(
             self.clip, self.value_clip, self.entropy, self.max_grad_norm, self.min_std, max_std, self.value_weight,
@@ -146,9 +146,9 @@ def train_ppo(
 
     threads  of the simulator; torch's own are left alone. No result depends on it
     attack   the object behind config.attack
-    init     an agent to start from; its normaliser goes on learning from where it was, or with normalize_observations
-             False stays what it is
-    guide    who says where the schedules stand; None: they follow the env steps
+    init     an agent to start from; its normaliser resumes from its statistics, or with normalize_observations False is
+             frozen
+    guide    sets the clock of the schedules; None: they follow the env steps
     """
     if (attack is None) != (config.attack is None):
         raise BadInput("attack must be given exactly when config.attack names one")
@@ -188,7 +188,7 @@ def train_ppo(
             # ----------------------------------------------------------------------------------------------- learn
             check_rollout(rollout, step)
             data = estimate(rollout, sight, config.discount, config.lam, anchor)
-            del rollout  # its frames are in `data` once more
+            del rollout  # `data` holds a copy of its frames
             time_now = time_at(guide, step)
             metrics = learner.learn(data, time_now, left, rng, value_only=step <= config.value_first)
 
@@ -215,7 +215,7 @@ def train_ppo(
 
 @torch.no_grad()
 def estimate(rollout: Rollout, sight: Sight, discount: float, lam: float, anchor: Sight | None = None) -> Minibatch:
-    """Advantages and value targets of the real rows, and what `anchor` would have done, flattened to (R, …)."""
+    """Advantages and value targets of the real rows, and the logits or means of `anchor`, flattened to (R, …)."""
     value, old_log_prob = sight.judge(rollout)
     advantage = gae(rollout.reward, value[:-1], value[1:], rollout.terminated, rollout.ended, discount, lam)
     real = rollout.real
@@ -234,7 +234,7 @@ def estimate(rollout: Rollout, sight: Sight, discount: float, lam: float, anchor
 def set_up(
     config: PPOConfig, seed: int, device: torch.device, init: PPOAgent | None = None
 ) -> tuple[PPOAgent, Learner, RewardScale, torch.Generator]:
-    """A fresh agent for the env, its learner, the reward scale, and the generator of everything random."""
+    """A fresh agent for the env, its learner, the reward scale, and the generator of all randomness."""
     probe = make_env(config.env, 1, seed)
     try:
         agent = check_env(config, probe, init)
@@ -248,7 +248,7 @@ def set_up(
         if not isinstance(agent, ImpalaAgent) and not isinstance(init, ImpalaAgent):
             agent.normalizer.clip, agent.clips_actions = init.normalizer.clip, init.clips_actions
     if not (config.normalize_observations or isinstance(agent, ImpalaAgent)):
-        agent.normalizer.freeze()  # as it was at the start; of nothing: the identity, cut to ±10
+        agent.normalizer.freeze()  # the statistics of `init`; without one, the identity clipped to ±10
     agent.to(device)
     scale = RewardScale(config.num_envs, config.discount if config.reward_discount is None else config.reward_discount)
     learner = Learner(
@@ -260,7 +260,7 @@ def set_up(
 
 
 def check_env(config: PPOConfig, env: VecEnv, init: Agent | None = None) -> PPOAgent:
-    """Refuse an env that cannot be learned with this config, or not from `init`; an agent that fits it, untrained."""
+    """Refuse an env that PPO cannot learn with this config, or not from `init`; return an untrained agent for it."""
     agent = agent_to_train(env.observation_shape, env.actions, config.hidden, config.activation)
     if isinstance(config.objective, RadialOverlap) and isinstance(env.actions, Continuous):
         raise BadInput(f"objective RadialOverlap needs discrete actions; those of {config.env.id} are continuous")

@@ -1,6 +1,6 @@
 """The update of PPO: epochs of shuffled minibatches, policy, value and Adam in one compiled step.
 
-How an agent looks at what a rollout kept is in `sight`.
+The conversion of a rollout's stored observations to network inputs is in `sight`.
 """
 
 import math
@@ -20,8 +20,8 @@ from radial.training.adam import AdamState, adam, start
 from radial.training.sight import PPOAgent, Sight, sight_of
 from radial.training.update import Update, stop_if_not_finite
 
-STANDARDIZE = ("minibatch", "batch")  # over what advantages have mean 0 and deviation 1
-WATCHED = 2_048  # rows at most by which the change of the policy is measured
+STANDARDIZE = ("minibatch", "batch")  # the rows over which advantages have mean 0 and deviation 1
+WATCHED = 2_048  # rows at most on which the KL divergence of an update is measured
 
 
 class Minibatch(NamedTuple):
@@ -33,7 +33,7 @@ class Minibatch(NamedTuple):
     advantage: Tensor  # as GAE gave it
     target: Tensor  # of the value
     old_value: Tensor
-    anchor: Tensor  # (R, A) scores of the policy that is held on to; (R, 0): there is none
+    anchor: Tensor  # (R, A) logits or means of the anchor policy; (R, 0): there is none
 
 
 class Limits(NamedTuple):
@@ -47,11 +47,11 @@ class Limits(NamedTuple):
     max_std: Schedule | None
     value_weight: float
     standardize: str  # one of STANDARDIZE
-    anchor: float = 0.0  # weight of the divergence from the policy that is held on to
+    anchor: float = 0.0  # weight of the divergence from the anchor policy
 
 
 class _Losses(nn.Module):
-    """Policy and value loss of an agent."""
+    """Holds the agent and computes policy and value loss."""
 
     def __init__(self, agent: PPOAgent, sight: Sight, limits: Limits) -> None:
         super().__init__()
@@ -75,7 +75,7 @@ class _Losses(nn.Module):
 
 
 class Learner(Update):
-    """Holds Adam's state as well, and writes the parameters back into the agent after each batch.
+    """The update of PPO; also holds Adam's state, and writes the parameters back into the agent after each batch.
 
     chunk  rows whose gradient is taken at a time; None: a whole minibatch
     """
@@ -99,17 +99,17 @@ class Learner(Update):
         self.rates = policy_rate * (1 - of_critic_flat) + value_rate * of_critic_flat
 
     def restore(self, moments: Mapping[str, Tensor]) -> None:
-        """Resume from a saved state of Adam, and from the parameters that the agent has now."""
+        """Resume from a saved state of Adam and the agent's current parameters."""
         self.adam = AdamState(**{name: tensor.to(self.parameters) for name, tensor in moments.items()})
         self.parameters = self.flat.join({f"agent.{name}": p for name, p in self.agent.named_parameters()})
 
     def learn(
         self, data: Minibatch, clock: int, left: float, rng: torch.Generator, value_only: bool = False
     ) -> dict[str, float]:
-        """All epochs over the data (R, …), in shuffled minibatches of one size; fewer than one are left out per epoch.
+        """Run all epochs over the data (R, …), in shuffled minibatches; an epoch drops the rows that do not fill one.
 
-        clock       where the objective's schedules stand        left  remaining share of the learning rates, 0 … 1
-        value_only  the policy stays as it is
+        clock       step of the objective's schedules        left  remaining share of the learning rates, 0 … 1
+        value_only  leave the policy unchanged
         """
         self.move_to(clock)
         max_std = self.limits.max_std
@@ -124,7 +124,7 @@ class Learner(Update):
             for _ in range(self.epochs):
                 order = torch.randperm(rows, generator=rng, device=data.x.device)
                 whole = order[: rows - rows % size]
-                # Frames are gathered a minibatch at a time: a shuffled copy of all would take as much as they do.
+                # Frames are gathered a minibatch at a time: a shuffled copy of all would double their memory.
                 for chosen, *part in zip(*[c.split(size) for c in (whole, *(c[whole] for c in data[1:]))], strict=True):
                     some = Minibatch(data.x[chosen], *part)
                     self.parameters, *moments = self.step(
@@ -157,6 +157,7 @@ class Learner(Update):
         self.check_weights()
         some = slice(None, None, math.ceil(data.x.shape[0] / WATCHED))
         change = self.sight.log_prob(data.x[some], data.action[some]) - data.old_log_prob[some]
+        # The estimator (ρ − 1) − log ρ of the KL: unbiased and never negative (Schulman 2020).
         metrics["losses/approx_kl"] = float((change.exp() - 1 - change).mean())
         unexplained = (data.target - data.old_value).var() / data.target.var().clamp(min=1e-12)
         metrics["losses/explained_variance"] = 1 - float(unexplained)

@@ -1,7 +1,7 @@
-"""A ramp that is watched: how fast the schedules of a training move on depends on the return of its last episodes.
+"""A return-controlled ramp: the pace of a training's schedules depends on the return of its last episodes.
 
-The loops ask a `Guide` for the time, let it look now and then, and keep its state in their checkpoints. What is proven
-of the agent meanwhile is found out by a function from outside.
+The loops read the schedules' clock from a `Guide`, call it at every log line, and keep its state in their checkpoints.
+Certified metrics of the agent come from a function that the caller passes in.
 """
 
 import math
@@ -13,38 +13,38 @@ from torch import Tensor
 from radial.core.checks import is_finite
 from radial.core.data import BadInput
 
-WINDOW = 20  # episodes that say how the agent does now
-ROWS = 64  # observations at most that are looked at
-Probe = Callable[[Any, Tensor], Mapping[str, float]]  # (agent, x in network units) → what to log
+WINDOW = 20  # episodes in the mean of the current return
+ROWS = 64  # observations at most that are watched
+Probe = Callable[[Any, Tensor], Mapping[str, float]]  # (agent, x in network units) → metrics
 
 
 class Ramp:
-    """A clock for schedules that slows down, stands still and goes back as the return is lost.
+    """A clock for schedules that slows down, pauses and reverses as the return drops.
 
-    Up to `first_step` it shows the env steps, and the mean return R₀ of the last episodes is taken as the reference.
+    Up to `first_step` it equals the env steps, and the mean return R₀ of the last episodes is taken as the reference.
     From then on, with R the mean of the last 20, s₀ the deviation of the returns behind R₀ and e the standard error of
     R₀ − R,
 
     lost = (R₀ − R − e)/max(|R₀|, s₀)
     pace = clip(2 − 2·lost/tolerance, −1, 1)
 
-    so it runs at full pace while less than half of the tolerance is lost, and holds where all of it is. What may be
-    chance does not count as lost.
+    so it runs at full pace while less than half of the tolerance is lost, and pauses where all of it is. A drop within
+    the standard error does not count as lost.
 
     tolerance   share of the return that may be lost        first_step  where ε begins to matter
-    last_step   where the schedules come to rest: the clock stops there, so that it can turn back at once; None: never
+    last_step   where the schedules end: the clock stops there, so that it can reverse at once; None: never
     """
 
     def __init__(self, tolerance: float, first_step: int, last_step: int | None = None) -> None:
         if not (is_finite(tolerance) and tolerance > 0):
             raise BadInput(f"tolerance must be finite and > 0, got {tolerance!r}")
         self.tolerance, self.first_step, self.last_step = tolerance, first_step, last_step
-        self.time, self.since, self.pace = 0.0, 0, 1.0  # what the clock showed at env step `since`, and its speed
+        self.time, self.since, self.pace = 0.0, 0, 1.0  # the clock at env step `since`, and its speed
         self.reference: float | None = None
         self.scale = self.doubt = 0.0  # max(|R₀|, s₀), and the squared standard error of R₀
 
     def clock(self, step: int) -> int:
-        """Where the schedules stand at an env step."""
+        """The step of the schedules at an env step."""
         return int(self._time(step))
 
     def _time(self, step: int) -> float:
@@ -54,7 +54,7 @@ class Ramp:
         return time if self.pace >= 0 else max(time, float(self.first_step))
 
     def hear(self, step: int, returns: Sequence[float]) -> None:
-        """Set the pace from here on by the returns of the last episodes, the latest last."""
+        """Set the pace from the returns of the last episodes, the latest last."""
         self.time, self.since = self._time(step), step
         if not returns:
             return
@@ -75,7 +75,7 @@ class Ramp:
         return {name: getattr(self, name) for name in names}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from a saved state."""
+        """Resume from a saved state."""
         for name in self.state():
             setattr(self, name, state[name])
 
@@ -87,28 +87,28 @@ def _moments(values: Sequence[float]) -> tuple[float, float]:
 
 
 class Guide:
-    """A watched ramp together with the one who watches: what a training loop is given."""
+    """A ramp and the function that watches the agent, as one object for a training loop."""
 
     def __init__(self, ramp: Ramp, watch: Probe) -> None:
         self.ramp, self.watch = ramp, watch
 
     @property
     def settings(self) -> dict[str, float]:
-        """What defines it, for a run's config."""
+        """Its settings, for a run's config."""
         last = {} if self.ramp.last_step is None else {"last_step": self.ramp.last_step}
         return {"tolerance": self.ramp.tolerance, "first_step": self.ramp.first_step, **last}
 
     def look(self, step: int, agent: Any, x: Tensor, returns: Sequence[float]) -> dict[str, float]:
-        """Set the pace, and look at the agent at observations x (B, *obs) in network units; what to log."""
+        """Set the pace, watch the agent at observations x (B, *obs) in network units, and return the metrics."""
         self.ramp.hear(step, returns)
         return {"robust/pace": self.ramp.pace, **self.watch(agent, x)}
 
 
 def some(rows: Tensor) -> Tensor:
-    """A few rows (≤ ROWS, …) of many, evenly spread: enough to look at."""
+    """A few rows (≤ ROWS, …) of many, evenly spread, for `Guide.look`."""
     return rows[:: -(-rows.shape[0] // ROWS)]
 
 
 def time_at(guide: Guide | None, step: int) -> int:
-    """Where the schedules stand at an env step: there, unless someone guides them."""
+    """The step of the schedules at an env step: the same, unless a guide sets the clock."""
     return step if guide is None else guide.ramp.clock(step)

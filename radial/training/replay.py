@@ -1,6 +1,6 @@
-"""What was experienced, to be learned from again: a ring with every observation once, sampled evenly or by priority.
+"""The replay buffer: a ring that holds every observation once, sampled uniformly or by priority.
 
-How a ring survives the death of its process is in replay_disk.py; who acts and who learns is not known here.
+Saving and resuming a ring is in replay_disk.py; acting and learning are in the loops.
 """
 
 import math
@@ -27,14 +27,14 @@ Indices = NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Prioritised:
-    """Transitions of surprise are seen more often (Schaul et al. 2016); defaults are those of SA-DQN.
+    """Prioritised sampling by |TD error| (Schaul et al. 2016); defaults are those of SA-DQN.
 
     P(i) = pᵢ^α / Σ p^α with pᵢ = priority + offset, and importance weights (n·P(i))^−β
     """
 
     alpha: float = 0.5  # 0: uniform
     beta: Schedule = Linear(1.0, 80_000, 6_000_000, start=0.4)  # 1: the weights undo all of the bias
-    offset: float = 1e-5  # what was learned perfectly is seen again, if seldom
+    offset: float = 1e-5  # so that a transition with TD error 0 is still sampled, if seldom
 
     def __post_init__(self) -> None:
         checks.share(self, "alpha")
@@ -62,11 +62,11 @@ class Sample(NamedTuple):
 
 
 class Replay:
-    """A ring of time slots with one row per env: the observation, and what was done from it.
+    """A ring of time slots with one row per env: the observation, and the action taken from it with its outcome.
 
     The successor of a row is the row of the same env in the next slot, so each observation is held once. A row is a
     transition (`valid`) if its action was a real step: not where an env reset itself (`Step.real`), not where the
-    envs were rebuilt, and not in the newest slot, from which nobody has acted yet. Those rows take room too.
+    envs were rebuilt, and not in the newest slot, whose actions are still to come. Those rows take room too.
     """
 
     columns: dict[str, Tensor]  # obs (slots, N, *obs) and `COLUMNS` (slots, N)
@@ -88,13 +88,13 @@ class Replay:
         self.clear()
 
     def clear(self) -> None:
-        """As new."""
-        self.columns = {}  # the old memory goes before the new is taken, and zeros take none until they are used
+        """Empty the replay."""
+        self.columns = {}  # free the old memory before taking the new; zeros take none until they are written
         shape, rows = (self.slots, self.num_envs), self.slots * self.num_envs
         self.columns = {"obs": torch.zeros(*shape, *self.observation_shape, dtype=self.dtype)}
         self.columns |= {name: torch.zeros(shape, dtype=kind) for name, kind in COLUMNS.items()}
         self.written = self.added = self._count = 0
-        self.max_priority = 1.0  # so far: that of whatever is new
+        self.max_priority = 1.0  # the largest so far, which new transitions are given
         self._order = np.zeros(rows, np.int64)  # where the transitions lie, oldest first: a queue in a ring
         self._tree = None if self.prioritised is None else SumTree(rows)
 
@@ -104,7 +104,7 @@ class Replay:
 
     @property
     def nbytes(self) -> int:
-        """Memory held, in bytes; what `bytes_needed` foretells."""
+        """Memory held, in bytes; `bytes_needed` predicts it."""
         tree = 0 if self._tree is None else self._tree.node.nbytes
         return sum(column.nbytes for column in self.columns.values()) + self._order.nbytes + tree
 
@@ -124,7 +124,7 @@ class Replay:
     # ------------------------------------------------------------------------------------------------------ writing
 
     def begin(self, obs: Tensor) -> None:
-        """First observations (N, *obs), at the start and whenever the envs were rebuilt.
+        """Store first observations (N, *obs), at the start and whenever the envs were rebuilt.
 
         The slot before keeps the last observations of the old envs: the true successors of their last steps.
         """
@@ -132,7 +132,7 @@ class Replay:
         self._advance(obs)
 
     def add(self, action: Tensor, reward: Tensor, terminated: Tensor, real: Tensor, next_obs: Tensor) -> None:
-        """One step of every env, from the newest observations; the arguments (N, …) are those of `Step`."""
+        """Store one step of every env, from the newest observations; the arguments (N, …) are those of `Step`."""
         if not self.written:
             raise BadInput("a replay must begin with first observations before steps are added")
         given = {"action": action, "reward": reward, "terminated": terminated, "valid": real}
@@ -153,7 +153,7 @@ class Replay:
         self._advance(next_obs)
 
     def update(self, index: Tensor, priority: Tensor) -> None:
-        """New priorities (B,) ≥ 0 of the transitions (B,) named by `Sample.position`; overwritten ones are ignored."""
+        """Set priorities (B,) ≥ 0 of the transitions (B,) named by `Sample.position`; overwritten ones are ignored."""
         if self._tree is None or self.prioritised is None:
             raise BadInput("update needs a replay with prioritised=Prioritised(...)")
         p = priority.detach().cpu().double().numpy()
@@ -206,7 +206,7 @@ class Replay:
         """`batch` transitions with replacement: each equally likely, or by its priority.
 
         n_step    steps from an observation to its successor, whose rewards are summed with `discount` γ
-        beta      of the importance weights; asked for by a prioritised replay only
+        beta      of the importance weights; for a prioritised replay only
         """
         if not len(self):
             raise BadInput("the replay holds no transition yet")
@@ -221,7 +221,7 @@ class Replay:
         reward, terminated = flat["reward"][here], flat["terminated"][here]
         there = (here + self.num_envs) % len(self._order)
         steps = torch.ones(batch)
-        for k in range(1, n_step):  # on while the episode goes on: the row reached is a transition, the last no end
+        for k in range(1, n_step):  # while the episode continues: the row reached is a transition, the last no end
             on = flat["valid"][there] & ~terminated & (steps == k)
             reward = torch.where(on, reward + discount**k * flat["reward"][there], reward)
             terminated = torch.where(on, flat["terminated"][there], terminated)
@@ -253,11 +253,11 @@ class Replay:
     # ------------------------------------------------------------------------------------------------ to be resumed
 
     def tensors(self) -> dict[str, Tensor]:
-        """What changes all over the ring between two checkpoints, for the checkpoint: p^α of every row."""
+        """The priorities p^α of every row, for a checkpoint: they change all over the ring between two of them."""
         return {} if self._tree is None else {"priority": torch.from_numpy(self._tree.leaf.copy())}
 
     def restore(self, written: int, added: int, max_priority: float, priority: Tensor | None) -> None:
-        """Take the counters, and make of the columns, which are in place, whatever else follows from them."""
+        """Set the counters, and rebuild queue and priorities from the columns, which are already filled."""
         self.written, self.added, self._count, self.max_priority = written, added, 0, max_priority
         slots = np.arange(max(0, written - self.slots), written) % self.slots  # in order of time
         time, env = self.columns["valid"].numpy()[slots].nonzero()
@@ -268,10 +268,10 @@ class Replay:
 
 
 class SumTree:
-    """Numbers ≥ 0 of which one can be drawn in proportion, in log₂ n steps for a whole batch.
+    """Numbers ≥ 0 that can be drawn in proportion to their size, in log₂ n steps for a whole batch.
 
     node  node k is the sum of nodes 2k and 2k + 1; the root is node 1. A node is always computed from its two, never
-          corrected by a difference, so the leaves alone determine every bit
+          corrected by a difference, so the leaves alone determine every bit of it
     """
 
     def __init__(self, leaves: int) -> None:
@@ -298,7 +298,7 @@ class SumTree:
             self.node[low:high] = self.node[2 * low : 2 * high : 2] + self.node[2 * low + 1 : 2 * high : 2]
 
     def set(self, index: Indices, values: Floats) -> None:
-        """Set leaves (B,) anywhere; of two values for one leaf the last stays."""
+        """Set leaves (B,) anywhere; of two values for one leaf the last wins."""
         node = self._first + index
         self.node[node] = values
         while node[0] > 1:
@@ -326,7 +326,7 @@ def check_memory(
     num_envs: int,
     prioritised: Prioritised | None = None,
 ) -> int:
-    """The bytes that a replay will hold, or a BadInput if they are more than there are."""
+    """Return the bytes that a replay will hold, or raise `BadInput` if that is more than the free memory."""
     checks.check_whole("replay_capacity", capacity, 1)
     checks.check_whole("num_envs", num_envs, 1)
     if dtype not in REPLAY_DTYPES:
@@ -345,7 +345,7 @@ def check_memory(
 
 
 def free_memory() -> int | None:
-    """Bytes this process may still take, by the system's account and its own limit; None if neither is known."""
+    """Bytes this process may still take, by the system's free memory and its own limit; None if neither is known."""
     known = [free for free in (_free_in_system(), _free_in_limit()) if free is not None]
     return min(known, default=None)
 
@@ -374,7 +374,7 @@ def _slots(capacity: int, num_envs: int) -> int:
 
 
 def in_words(count: int) -> str:
-    """Bytes for people, such as 1.4 GB."""
+    """Format a number of bytes, such as 1.4 GB."""
     for unit, name in ((1e12, "TB"), (1e9, "GB"), (1e6, "MB")):
         if count >= unit:
             return f"{count / unit:.3g} {name}"

@@ -1,12 +1,12 @@
 """A replay on disk, in segments: each checkpoint adds one file with the slots written since the one before.
 
-A segment is a safetensors file, so it can be read, or mapped, without us; what a row means is in replay.py. It is
+A segment is a safetensors file, so it can be read, or mapped, without radial; replay.py defines its rows. It is
 complete and on the disk before a checkpoint names it, it is never changed, and it is deleted only when no checkpoint
 that may be resumed needs it. So a process may die at any moment, and a run may go back to the checkpoint before.
 
     kept = save_segments(replay, folder, before)                   # 1. the segments
     run.save(step, tensors | replay.tensors(), {"replay": kept})   # 2. the checkpoint that names them
-    prune_segments(folder, [before, kept])                         # 3. what neither of the last two needs
+    prune_segments(folder, [before, kept])                         # 3. delete those neither of the last two needs
 
 A checkpoint that stays only because it is the best keeps its weights, not its replay: to load that one is `Corrupt`.
 """
@@ -38,7 +38,7 @@ State = dict[str, Any]  # plain JSON
 
 
 class ReplayFolder:
-    """The replay's part of a run's folder: what the last checkpoint holds of it, and the segments that it names."""
+    """The replay's part of a run's folder: its state in the last checkpoint, and the segments that it names."""
 
     def __init__(self, run: Path | None) -> None:
         """The folder of a run; None: nothing is written."""
@@ -47,14 +47,14 @@ class ReplayFolder:
         self._before: State | None = None  # of the checkpoint before, which may still be resumed
 
     def verify(self, state: Mapping[str, Any]) -> None:
-        """`Corrupt`, unless the replay that a checkpoint names is there."""
+        """Raise `Corrupt` unless the replay that a checkpoint names is there."""
         if self.path is not None:
             named = isinstance(state.get("replay"), dict)
             require(named, self.path, "belongs to a checkpoint that says nothing of it")
             check_segments(self.path, state["replay"])
 
     def save(self, replay: Replay) -> State:
-        """Write the transitions added since the last call; the state for a checkpoint."""
+        """Write the transitions added since the last call; return the state for a checkpoint."""
         self._before, self._saved = self._saved, save_segments(replay, self.path, self._saved)
         return self._saved
 
@@ -73,10 +73,10 @@ class ReplayFolder:
 
 
 def save_segments(replay: Replay, folder: Path | None, before: Mapping[str, Any] | None) -> State:
-    """Write what was added since `before`, and return what a checkpoint must hold besides `replay.tensors()`.
+    """Write the slots added since `before`, and return the state a checkpoint must hold besides `replay.tensors()`.
 
     folder  of the segments, RUN/replay; None: nothing is written, and the state cannot be loaded
-    before  what the last call returned, or what the checkpoint held that was resumed; None: all is written
+    before  the state returned by the last call, or held by the resumed checkpoint; None: all slots are written
     """
     state: State = {
         "slots": replay.slots,
@@ -90,7 +90,7 @@ def save_segments(replay: Replay, folder: Path | None, before: Mapping[str, Any]
         return state
     oldest, newest = max(0, replay.written - replay.slots), replay.written - 1
     segments = _still_there(folder, before, oldest, replay.written)
-    # the newest slot of then has been acted from since, so it is written once more
+    # The slot that was newest then has got its actions since, so it is written once more.
     first = max(segments[-1]["last"], oldest) if segments else oldest
     if not segments or newest > first:
         segments.append(_write(replay, folder, first, newest))
@@ -164,17 +164,17 @@ def _parts(replay: Replay, first: int, last: int) -> Iterator[memoryview]:
 
 
 def _columns(replay: Replay) -> list[str]:
-    """Wide types first, for alignment: after bytes would come anything."""
+    """Names of the columns, wide types first, so that every column is aligned."""
     return sorted(replay.columns, key=lambda name: (-replay.columns[name].dtype.itemsize, name))
 
 
 def _name(segment: Mapping[str, Any]) -> str:
-    """Two futures of one checkpoint never write the same name, unless they are the same."""
+    """A file name with the content's hash: two continuations of one checkpoint share it only if they are equal."""
     return f"seg_{segment['first']:012d}_{segment['last']:012d}_{segment['sha256'][:16]}.safetensors"
 
 
 def prune_segments(folder: Path | None, states: Sequence[Mapping[str, Any] | None]) -> None:
-    """Delete what none of these states names, and what dead processes were writing.
+    """Delete segments that none of these states names, and files that dead processes left half-written.
 
     states  of every checkpoint that may be resumed, once the newest of them is in place; only for the lock's holder
     """
@@ -190,7 +190,7 @@ def prune_segments(folder: Path | None, states: Sequence[Mapping[str, Any] | Non
 
 
 def check_segments(folder: Path, state: Mapping[str, Any]) -> None:
-    """`Corrupt`, unless every segment that the state names is there and is what was written."""
+    """Raise `Corrupt` unless every segment that the state names is there, with the content that was written."""
     for segment in _checked(folder, state):
         path, digest = folder / _name(segment), hashlib.sha256()
         with _reading(path, segment) as file:
@@ -202,9 +202,9 @@ def check_segments(folder: Path, state: Mapping[str, Any]) -> None:
 def load_segments(
     replay: Replay, folder: Path, state: Mapping[str, Any], tensors: Mapping[str, Tensor] | None = None
 ) -> None:
-    """Fill a new replay with what was saved, to the bit; if anything is wrong it is `Corrupt`, and the replay empty.
+    """Fill a new replay with the saved transitions, to the bit; on any fault raise `Corrupt` and leave it empty.
 
-    tensors  what `replay.tensors()` gave, for a replay with priorities
+    tensors  those of `replay.tensors()`, for a replay with priorities
     """
     if replay.written:
         raise ValueError("only a new replay can be loaded")
@@ -221,7 +221,7 @@ def load_segments(
 
 
 def _read(replay: Replay, path: Path, segment: Mapping[str, Any]) -> None:
-    """Into the ring; where segments overlap the later one, which is read later, has the last word."""
+    """Read a segment into the ring; where segments overlap the later one wins, for it is read later."""
     header, digest = _header(replay, segment["first"], segment["last"]), hashlib.sha256()
     with _reading(path, segment) as file:
         found = file.read(len(header))
@@ -237,7 +237,7 @@ def _read(replay: Replay, path: Path, segment: Mapping[str, Any]) -> None:
 
 
 def _restore(replay: Replay, folder: Path, state: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> None:
-    """Believe what was read, once it could have been written: flags are flags, numbers finite, counts right."""
+    """Restore the replay once the data is plausible: flags are flags, numbers finite, counts right."""
     columns = replay.columns
     flags = torch.stack([columns[name].view(torch.uint8).max() for name in ("terminated", "valid")])
     require(bool((flags <= 1).all()), folder, "has a flag that is neither true nor false")

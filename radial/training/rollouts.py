@@ -1,6 +1,6 @@
-"""Rollouts: acting in many environments for some steps, the record on-policy learning starts from, and its returns.
+"""Rollouts: acting in many environments for some steps, the transitions that on-policy learning uses, and returns.
 
-Who acts is given, and what is learned from the record is the algorithms' business.
+The actor is passed in; learning from a rollout is left to the algorithms.
 """
 
 from collections.abc import Mapping
@@ -16,33 +16,33 @@ from radial.training.adversary import RolloutAttack
 
 
 class Acting(Protocol):
-    """An agent at work in a training: it may learn to see meanwhile, between `begin` and `finish`."""
+    """An agent acting in a training; its normaliser may update between `begin` and `finish`."""
 
     @property
     def agent(self) -> Any:
-        """Has `noise(rng, *shape)`, what its actions need to be random."""
+        """The agent; its `noise(rng, *shape)` makes its actions random."""
 
     def begin(self) -> None:
-        """Take the agent as it is now."""
+        """Take the agent's current weights and statistics."""
 
     def observe(self, obs: Tensor) -> Tensor:
-        """Raw observations (N, *obs) → what is kept of them: prepared ones, or frames as they are."""
+        """Raw observations (N, *obs) → the observations to keep: prepared ones, or raw frames."""
 
     def act(self, x: Tensor, noise: Tensor) -> Tensor:
-        """Sampled actions for what was kept (N, *obs)."""
+        """Sampled actions for kept observations (N, *obs)."""
 
     def observe_and_act(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Both at once."""
+        """`observe` and `act` in one call."""
 
     def finish(self) -> None:
-        """Give back what was learned meanwhile."""
+        """Return the updated statistics to the agent."""
 
 
 @dataclass(frozen=True, eq=False)
 class Rollout:
-    """What happened, with leading (T, N); `x`, what the actor kept, has one row more: x[1:] is where each step led.
+    """Transitions, with leading (T, N); `x`, the kept observations, has one row more: x[1:] are the successors.
 
-    Rows that are not `real` are resets (see `Step`): no action was taken there and nothing may be learned from them.
+    Rows that are not `real` are resets (see `Step`): no action was taken there, and they must not be trained on.
     """
 
     x: Tensor  # (T + 1, N, *obs)
@@ -69,7 +69,7 @@ class Returns:
         self.length.zero_()
 
     def add(self, score: Tensor, ended: Tensor, real: Tensor) -> None:
-        """Take in the steps of a rollout, (T, N)."""
+        """Add the steps of a rollout, (T, N)."""
         for t in range(score.shape[0]):
             self.running += score[t]
             self.length += real[t]
@@ -80,7 +80,7 @@ class Returns:
                 self.length[ended[t]] = 0.0
 
     def extend(self, returns: list[float], lengths: list[float]) -> None:
-        """Take in episodes that ended elsewhere."""
+        """Add episodes that ended elsewhere."""
         self.returns = (self.returns + returns)[-self.window :]
         self.lengths = (self.lengths + lengths)[-self.window :]
 
@@ -89,7 +89,7 @@ class Returns:
         return sum(self.returns) / len(self.returns) if self.returns else None
 
     def metrics(self) -> dict[str, float]:
-        """Under CleanRL's names."""
+        """Mean return and length, under CleanRL's names."""
         mean = self.mean()
         if mean is None:
             return {}
@@ -109,11 +109,11 @@ def collect(
     rng: torch.Generator,
     adversary: RolloutAttack | None = None,
 ) -> tuple[Rollout, Tensor]:
-    """Act for `steps` steps in every env from what the actor kept, x; the rollout, and the x to go on from."""
+    """Act for `steps` steps in every env from the kept observations x; return the rollout and the next x."""
     actor.begin()
     rows: list[tuple[Tensor, ...]] = []
     noise = actor.agent.noise(rng, steps, env.num_envs)
-    obs: Tensor | None = None  # before the first step, x is all there is to see
+    obs: Tensor | None = None  # None before the first step, where x is already observed
     for t in range(steps):
         if obs is not None and adversary is None:
             x, action = actor.observe_and_act(obs, noise[t])
@@ -136,7 +136,7 @@ def collect(
 
 
 def check_rollout(rollout: Rollout, step: int) -> None:
-    """Stop before anything is learned from NaN or inf."""
+    """Raise before anything is learned from NaN or inf."""
     for name in ("x", "action", "reward"):
         column: Tensor = getattr(rollout, name)
         if column.is_floating_point() and not bool(torch.isfinite(column).all()):

@@ -1,7 +1,7 @@
-"""How PPO acts with and looks at its two kinds of agents: a policy and a critic on vectors, or one network on frames.
+"""Acting and evaluation for PPO's two kinds of agents: a policy and a critic on vectors, or one network on frames.
 
-A normaliser moves on, so of vectors a rollout keeps what the networks saw. Frames are kept as they came, one byte per
-pixel, and become numbers when they are looked at, some rows at a time; policy and value then come out of one pass.
+A normaliser keeps changing, so for vectors a rollout keeps the normalised observations. Frames are kept raw, one byte
+per pixel, and converted when needed, some rows at a time; policy and value then come out of one pass.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ from radial.training.rollouts import Rollout
 
 VectorAgent = GaussianAgent | CategoricalAgent
 PPOAgent = VectorAgent | ImpalaAgent
-ROWS_AT_ONCE = 256  # frames at a time where nothing is learned
+ROWS_AT_ONCE = 256  # frames at a time in passes without gradient
 
 
 def agent_to_train(
@@ -36,7 +36,7 @@ def agent_to_train(
 
 
 def sight_of(agent: PPOAgent) -> "Sight":
-    """How this agent looks at a rollout."""
+    """The `Sight` that fits this agent."""
     return FrameSight(agent) if isinstance(agent, ImpalaAgent) else VectorSight(agent)
 
 
@@ -50,7 +50,7 @@ class VectorSight:
         self.agent = agent
 
     def actor(self, compiled: bool) -> "Actor":
-        """The agent at work in a training."""
+        """The agent as an actor in a training."""
         return Actor(self.agent, compiled)
 
     @property
@@ -60,11 +60,11 @@ class VectorSight:
         return {name: torch.ones_like(parameter) for name, parameter in named if name.startswith("critic.")}
 
     def prepared(self, kept: Tensor) -> Tensor:
-        """Kept observations in network units: they are."""
+        """Kept observations in network units, which they already are."""
         return kept
 
     def look(self, kept: Tensor) -> tuple[Tensor, Agent]:
-        """Kept observations in network units, and the agent as it sees them."""
+        """Kept observations in network units, and the agent to evaluate on them."""
         return kept, self.agent
 
     def log_prob(self, kept: Tensor, action: Tensor) -> Tensor:
@@ -96,7 +96,7 @@ class _Sampler(nn.Module):
 
 
 class Actor:
-    """An agent of vectors at work: each observation first moves the normaliser, then is normalised, then acted on.
+    """An actor on vectors: each observation first updates the normaliser, then is normalised, then acted on.
 
     All of that is one pure function of tensors, compiled whole: between two steps of sixteen small environments,
     seventy separate operations would take longer than the simulator.
@@ -110,17 +110,17 @@ class Actor:
         self.begin()
 
     def begin(self) -> None:
-        """Take the agent's weights and statistics as they are now."""
+        """Take the agent's current weights and statistics."""
         self._moments = self.agent.normalizer.moments.get()
         self._weights = {f"agent.{name}": self.agent.get_parameter(name).detach() for name in self._names}
 
     def finish(self) -> None:
-        """Give the agent its statistics back."""
+        """Write the statistics back into the agent."""
         self.agent.normalizer.moments.set(self._moments)
 
     @torch.no_grad()
     def observe(self, obs: Tensor) -> Tensor:
-        """Raw observations (N, *obs), taken in and normalised."""
+        """Update the normaliser with raw observations (N, *obs), and normalise them."""
         x, *moments = self._observe(obs, self._moments)
         self._moments = Moments(*moments)
         return x
@@ -132,7 +132,7 @@ class Actor:
 
     @torch.no_grad()
     def observe_and_act(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Both at once, as native code."""
+        """`observe` and `act` in one call, as native code."""
         x, action, *moments = self._run(obs=obs, noise=noise, moments=self._moments, weights=self._weights)
         self._moments = Moments(*moments)
         return x, action
@@ -151,13 +151,13 @@ class Actor:
 
 
 class FrameSight:
-    """A rollout keeps frames (B, *obs) as they came."""
+    """A rollout keeps raw frames, (B, *obs)."""
 
     def __init__(self, agent: ImpalaAgent) -> None:
         self.agent = agent
 
     def actor(self, compiled: bool) -> "FrameActor":
-        """The agent at work in a training; nothing is compiled."""
+        """The agent as an actor in a training; nothing is compiled."""
         return FrameActor(self.agent)
 
     @property
@@ -202,7 +202,7 @@ class FrameSight:
 
 
 class OnePass(Agent):
-    """An agent whose one network gives policy and value, at one batch: whoever asks, the network runs once."""
+    """An agent whose one network gives policy and value, at one batch: the network runs once for both."""
 
     log_std = None
 
@@ -219,40 +219,40 @@ class OnePass(Agent):
 
     @property
     def has_value(self) -> bool:
-        """It has."""
+        """True."""
         return True
 
     def prepare(self, obs: Tensor) -> Tensor:
-        """As the agent does."""
+        """Prepare as the agent does."""
         return self._agent.prepare(obs)
 
     def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
-        """As the agent does."""
+        """Act as the agent does."""
         return self._agent.act(x, rng)
 
     def scores(self, x: Tensor) -> Tensor:
-        """Logits, (B, A): of the batch they are known."""
+        """Logits, (B, A); already computed for the batch."""
         return self._scores if x is self._x else self._agent.scores(x)
 
     def value(self, x: Tensor) -> Tensor:
-        """The value, (B,): of the batch it is known."""
+        """The value, (B,); already computed for the batch."""
         return self._value if x is self._x else self._agent.value(x)
 
 
 class FrameActor:
-    """An agent of frames at work in a training: it keeps what it observes, one byte per pixel."""
+    """An actor on frames: it keeps its raw observations, one byte per pixel."""
 
     def __init__(self, agent: ImpalaAgent) -> None:
         self.agent = agent
 
     def begin(self) -> None:
-        """Nothing is copied: the agent acts as it is."""
+        """Do nothing: the agent acts with its own weights."""
 
     def finish(self) -> None:
-        """There is nothing to give back."""
+        """Do nothing: there are no statistics to return."""
 
     def observe(self, obs: Tensor) -> Tensor:
-        """Frames (N, *obs), as they are."""
+        """Return frames (N, *obs) unchanged."""
         return obs
 
     @torch.no_grad()
@@ -261,7 +261,7 @@ class FrameActor:
         return self.agent.sample(self.agent.prepare(x), noise)
 
     def observe_and_act(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Both."""
+        """Raw frames, and the actions sampled for them."""
         return obs, self.act(obs, noise)
 
 

@@ -1,7 +1,7 @@
 """One gradient step, for every algorithm: flat parameters in, a gradient out, compiled whole.
 
-An algorithm gives a module that owns its networks and turns (objective, data, noise, coefficients) into a `Loss`. The
-phase of the objective's schedules, the backward pass, clipping and the report of the loss are here, once.
+An algorithm passes a module that owns its networks and maps (objective, data, noise, coefficients) to a `Loss`. The
+phase of the objective's schedules, the backward pass, clipping and the logged terms of the loss are here, once.
 """
 
 import math
@@ -55,16 +55,16 @@ class Phase(NamedTuple):
 
     objective: Objective
     run: Compiled
-    parts: list[str]  # names of the parts of the loss, known once it has run
+    parts: list[str]  # names of the loss's terms, known once it has run
 
 
 class Update:
     """Gradient steps on flat parameters (P,) under an objective whose schedules move.
 
     losses   a module that owns all networks: losses(objective, data, noise, at) → Loss
-    trained  those of its parameters that learn, by their names in it
+    trained  its parameters to train, by their names in it
 
-    `move_to` sets the schedules; `step` takes the gradient of some data and reports the parts of the loss.
+    `move_to` sets the schedules; `step` takes the gradient of some data and records the terms of the loss.
     """
 
     def __init__(
@@ -88,6 +88,7 @@ class Update:
 
     def move_to(self, step: int) -> Phase:
         """Set the schedules to an env step. A phase can only end where a coefficient reaches or leaves 0 or 1."""
+        # Only then does a term vanish or appear, so `at` need not be called, nor anything compiled, at every step.
         ends = tuple(value if value in (0.0, 1.0) else None for value in self.objective.coefficients(step).values())
         if self._phase is None or ends != self._ends:
             objective, self._ends = self.objective.at(step), ends
@@ -100,16 +101,16 @@ class Update:
         return self._phase
 
     def noise(self, like: Tensor, rng: torch.Generator) -> Tensor:
-        """The standard normal numbers that the objective draws, (B, draws, *obs), or (0, 0, *obs)."""
+        """Standard normal noise for the objective, (B, draws, *obs), or (0, 0, *obs)."""
         draws = 0 if self._phase is None else self._phase.objective.draws
         shape = (like.shape[0] if draws else 0, draws, *like.shape[1:])
         return torch.randn(shape, generator=rng, device=like.device) if draws else self.parameters.new_empty(shape)
 
     def step(self, data: Any, noise: Tensor, **own: Any) -> tuple[Tensor, ...]:
-        """The answer of `finish` for a NamedTuple of tensors (B, …), and the loss's own outputs per row."""
+        """The outputs of `finish` for a NamedTuple of tensors (B, …), and the loss's own outputs per row."""
         assert self._phase is not None, "move_to comes first"
         *outputs, parts = self._phase.run(parameters=self.parameters, data=data, noise=noise, at=self._at, **own)
-        if self._names != self._phase.parts:  # the objective has changed: begin to count anew
+        if self._names != self._phase.parts:  # a new phase has other terms: restart their means
             self._names, self._parts, self._count = self._phase.parts, None, 0
         self._parts, self._count = parts if self._parts is None else self._parts + parts, self._count + 1
         return tuple(outputs)
@@ -117,7 +118,7 @@ class Update:
     def _pure(
         self, objective: Objective, parameters: Tensor, data: Any, noise: Tensor, at: Mapping[str, Tensor], **own: Any
     ) -> tuple[Tensor, ...]:
-        """Everything that is compiled: gradient, clipping, `finish`; the parts of the loss (K,) come last."""
+        """The compiled function: gradient, clipping, `finish`; the terms of the loss (K,) come last."""
         found = [self._gradient(objective, parameters, *piece, at, own) for piece in self.pieces(data, noise)]
         # Pieces have one size and every loss is a mean, so the mean of their gradients is that of the batch.
         outputs = found[0] if len(found) == 1 else [torch.stack(each).mean(0) for each in zip(*found, strict=True)]
@@ -131,14 +132,14 @@ class Update:
         own: Mapping[str, Any],
     ) -> tuple[Tensor, ...]:  # fmt: skip
         with torch.enable_grad():
-            leaf = parameters.detach().requires_grad_(True)
+            leaf = parameters.detach().requires_grad_(True)  # one flat leaf: one gradient (P,) for Adam and clipping
             loss = functional_call(self.losses, self.named(leaf, own), (objective, data, noise, at))
             (gradient,) = torch.autograd.grad(loss.total, leaf)
         self._phases[objective].parts[:] = list(loss.parts)
         return gradient, torch.stack(list(loss.parts.values())), *loss.rows
 
     def named(self, leaf: Tensor, own: Mapping[str, Any]) -> dict[str, Tensor]:
-        """The tensors that stand in for parameters of `losses`; `own` is what `step` was given by name."""
+        """The tensors that replace parameters of `losses`; `own` holds the keyword arguments of `step`."""
         return self.flat.split(leaf)
 
     def pieces(self, data: Any, noise: Tensor) -> list[tuple[Any, Tensor]]:
@@ -146,11 +147,11 @@ class Update:
         return [(data, noise)]
 
     def finish(self, parameters: Tensor, gradient: Tensor, own: Mapping[str, Any]) -> tuple[Tensor, ...]:
-        """The gradient itself; an algorithm may compile its optimiser in."""
+        """Return the gradient itself; an algorithm may override this to compile its optimiser too."""
         return (gradient,)
 
     def report(self) -> dict[str, float]:
-        """Means of the parts of the loss since the last report; stops if one is not finite."""
+        """Means of the loss's terms since the last report; raises if one is not finite."""
         if self._parts is None:
             return {}
         metrics = dict(zip(self._names, (self._parts / self._count).tolist(), strict=True))
@@ -159,7 +160,7 @@ class Update:
         return metrics
 
     def check_weights(self) -> None:
-        """Stop if a weight is not finite."""
+        """Raise if a weight is not finite."""
         stop_if_not_finite({"the largest weight": float(self.parameters.abs().max())})
 
 
