@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "architecture.md"
 EVERYTHING = "everything"
 ALONE = {"version", "__init__", "__main__"}  # files of the package itself
 EXTRA: dict[str, set[str]] = {"attacks/learned.py": {"training"}}  # an adversary that is trained
-IN_CORE = {"abc", "torch", "math", "dataclasses", "enum", "typing", "collections", "numbers", "difflib"}
+IN_CORE = {"abc", "torch", "math", "dataclasses", "enum", "typing", "collections", "numbers", "difflib", "functools"}
 SOURCES = sorted(path for path in PACKAGE.rglob("*.py") if not path.name.endswith("_test.py"))
 
 

@@ -111,7 +111,8 @@ def _bounds(
 
     def tighten(program: Program, node: Node) -> None:
         # A box is not the image of an ℓ1 or ℓ2 ball even behind one affine layer; the dual norm is tighter there.
-        if (not node.exact) if tighten_all else (node.affine and ball.p != math.inf):
+        outside_its_image = node.affine and ball.p != math.inf
+        if not node.exact and (tighten_all or outside_its_image):
             better = enclose(program, node, None, never, memory)
             node.interval, node.exact = Interval.between(better.lower, better.upper), True
 

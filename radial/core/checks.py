@@ -4,8 +4,9 @@ Absence is None; the annotation of a field decides whether it may be absent.
 """
 
 import math
-from dataclasses import fields
+from functools import cache
 from numbers import Integral, Real
+from typing import get_args, get_type_hints
 
 from radial.core.data import BadInput
 
@@ -70,8 +71,14 @@ def kind(config: object, name: str, wanted: type) -> None:
 
 def _given(config: object, names: tuple[str, ...]) -> list[tuple[str, object]]:
     """The fields to check: a field that is None is left out if its annotation allows None."""
-    absent = {field.name for field in fields(config) if "None" in str(field.type)}  # type: ignore[arg-type]
-    return [(name, value) for name in names if (value := getattr(config, name)) is not None or name not in absent]
+    optional = _optional(type(config))
+    return [(name, value) for name in names if (value := getattr(config, name)) is not None or name not in optional]
+
+
+@cache
+def _optional(config: type) -> frozenset[str]:
+    """The fields whose type admits None."""
+    return frozenset(name for name, hint in get_type_hints(config).items() if type(None) in get_args(hint))
 
 
 def is_finite(value: object) -> bool:

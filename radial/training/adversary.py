@@ -5,7 +5,7 @@ sixteen small environments, ten gradients one operation at a time would take lon
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -15,22 +15,25 @@ from radial.core.agent import Agent, Attack
 from radial.core.ball import Ball
 from radial.training.native import Compiled
 
+if TYPE_CHECKING:
+    from radial.training.sight import PPOAgent
+
 
 @runtime_checkable
 class Climbing(Protocol):
     """An attack whose randomness can be drawn beforehand."""
 
-    def draws(self, agent: Any) -> int:
+    def draws(self, agent: Agent) -> int:
         """Number of N(0, 1) arrays needed, each in the shape of the observations."""
 
-    def climb(self, agent: Any, ball: Ball, noise: Sequence[Tensor]) -> Tensor:
+    def climb(self, agent: Agent, ball: Ball, noise: Sequence[Tensor]) -> Tensor:
         """The observations to show in place of the ball's centre, (B, *obs)."""
 
 
 class _Climb(nn.Module):
     """`attack.climb` as a forward, for `functional_call`."""
 
-    def __init__(self, agent: nn.Module, attack: Climbing) -> None:
+    def __init__(self, agent: "PPOAgent", attack: Climbing) -> None:
         super().__init__()
         self.agent, self.attack = agent, attack
 
@@ -45,7 +48,7 @@ class RolloutAttack:
     compile  compile a `Climbing` attack; any other runs as it is
     """
 
-    def __init__(self, attack: Attack, agent: nn.Module, probability: float, compile: bool) -> None:
+    def __init__(self, attack: Attack, agent: "PPOAgent", probability: float, compile: bool) -> None:
         self.attack, self.agent, self.probability = attack, agent, probability
         self.radius = 0.0
         self._names = [name for name, _ in agent.named_parameters()]
@@ -61,7 +64,6 @@ class RolloutAttack:
     def __call__(self, x: Tensor, rng: torch.Generator) -> Tensor:
         """The observations the agent is shown instead of x (N, *obs)."""
         if self._climb is None:
-            assert isinstance(self.agent, Agent)  # all agents that PPO trains are both
             ball = Ball(x, self.radius)
             shown = ball.project(self.attack.perturb(self.agent, ball, rng))
         else:

@@ -10,12 +10,13 @@ from typing import Any
 
 from torch import Tensor
 
+from radial.core.agent import Agent
 from radial.core.checks import is_finite
 from radial.core.data import BadInput
 
 WINDOW = 20  # episodes in the mean of the current return
 ROWS = 64  # observations at most that are watched
-Probe = Callable[[Any, Tensor], Mapping[str, float]]  # (agent, x in network units) → metrics
+Probe = Callable[[Agent, Tensor], Mapping[str, float]]  # (agent, x in network units) → metrics
 
 
 class Ramp:
@@ -98,7 +99,7 @@ class Guide:
         last = {} if self.ramp.last_step is None else {"last_step": self.ramp.last_step}
         return {"tolerance": self.ramp.tolerance, "first_step": self.ramp.first_step, **last}
 
-    def look(self, step: int, agent: Any, x: Tensor, returns: Sequence[float]) -> dict[str, float]:
+    def look(self, step: int, agent: Agent, x: Tensor, returns: Sequence[float]) -> dict[str, float]:
         """Set the pace, watch the agent at observations x (B, *obs) in network units, and return the metrics."""
         self.ramp.hear(step, returns)
         return {"robust/pace": self.ramp.pace, **self.watch(agent, x)}
