@@ -71,7 +71,7 @@ def kind(config: object, name: str, wanted: type) -> None:
 
 def _given(config: object, names: tuple[str, ...]) -> list[tuple[str, object]]:
     """The fields to check: a field that is None is left out if its annotation allows None."""
-    optional = _optional(type(config))
+    optional = _optional(type(config))  # type: ignore[arg-type]
     return [(name, value) for name in names if (value := getattr(config, name)) is not None or name not in optional]
 
 

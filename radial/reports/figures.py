@@ -16,6 +16,7 @@ STYLES = {
     "PPO": ("#000000", "o"),
     "SA-PPO": ("#0072B2", "s"),
     "RADIAL-PPO": ("#D55E00", "D"),
+    "RADIAL-PPO (likelihood)": ("#D55E00", "D"),
     "RADIAL-PPO, as released": ("#009E73", "^"),
     "DQN": ("#000000", "o"),
     "DQN, small": ("#000000", "P"),
