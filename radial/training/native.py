@@ -7,7 +7,7 @@ layers that computes bounds, costs nothing afterwards. Inductor compiles the tra
 import logging
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -38,7 +38,14 @@ class Compiled:
         """Call the function, compiled if possible."""
         if not self._wanted:
             return self._function(**named)
-        leaves = [leaf for value in named.values() for leaf in _leaves(value)]
+        leaves = list[Tensor]()
+        for value in named.values():  # once per minibatch, so in the cheapest way
+            if isinstance(value, tuple):
+                leaves.extend(value)
+            elif isinstance(value, dict):
+                leaves.extend(value.values())
+            else:
+                leaves.append(value)
         if self._native is None:
             self._compile(named, leaves)
         return self._native(*leaves) if self._native is not None else self._function(**named)
@@ -65,12 +72,6 @@ class Compiled:
             # Inductor compiles at the first call; on copies, so that this warm-up cannot touch the arguments.
             native(*[tensor.clone() for tensor in leaves])
         self._native, self.seconds = native, time.perf_counter() - began
-
-
-def _leaves(value: Any) -> Iterable[Tensor]:
-    if isinstance(value, Tensor):
-        return (value,)
-    return value.values() if isinstance(value, dict) else value
 
 
 def _rebuilt(like: Any, rest: Iterator[Tensor]) -> Any:

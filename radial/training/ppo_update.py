@@ -111,7 +111,8 @@ class Learner(Update):
         clock       step of the objective's schedules        left  remaining share of the learning rates, 0 … 1
         value_only  leave the policy unchanged
         """
-        self.move_to(clock)
+        draws = self.move_to(clock).objective.draws
+        none = self.parameters.new_empty(0, 0, *data.x.shape[1:])
         max_std = self.limits.max_std
         max_log_std = self.parameters.new_tensor(math.inf if max_std is None else math.log(max_std(clock)))
         rows, size = data.x.shape[0], self.minibatch
@@ -127,8 +128,9 @@ class Learner(Update):
                 # Frames are gathered a minibatch at a time: a shuffled copy of all would double their memory.
                 for chosen, *part in zip(*[c.split(size) for c in (whole, *(c[whole] for c in data[1:]))], strict=True):
                     some = Minibatch(data.x[chosen], *part)
+                    noise = self.noise(some.x, rng) if draws else none
                     self.parameters, *moments = self.step(
-                        some, self.noise(some.x, rng), adam=self.adam, rates=rates, max_log_std=max_log_std
+                        some, noise, adam=self.adam, rates=rates, max_log_std=max_log_std
                     )
                     self.adam = AdamState(*moments)
             for name, piece in self.flat.split(self.parameters).items():
