@@ -3,6 +3,7 @@
 How it is done is in `workflows.robustify`.
 """
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -38,7 +39,8 @@ def robustify(
     """Fine-tune an agent with the RADIAL loss, pausing the ε ramp if the clean return drops; compare before and after.
 
     The folder is a run like those of `radial train`: metrics.jsonl is the curve, agent/ the agent; comparison.json
-    holds what is printed. The ε ramp slows down, pauses or goes back while the clean return is too low.
+    holds what is printed. The ε ramp slows down, pauses or goes back while the clean return of the greedy policy is too
+    low. The most robust agent within the tolerance is kept; if there is none, the original is, and the exit code is 1.
 
     Args:
         agent: a run's folder, a name in the zoo, or a third-party checkpoint: papers, Stable-Baselines3, CleanRL.
@@ -84,8 +86,16 @@ def robustify(
         )  # fmt: skip
     if json:
         print_json(found.to_json() | {"out": str(folder)})
+    else:
+        _show(found, agent)
+    if found.failed:
+        say(
+            f"failed: the original is better; no agent kept its clean return within {tolerance:g} and gained robustness"
+        )
+        sys.exit(1)
+    if json:
         return
-    _show(found, agent)
+    say(f"kept: the agent of step {found.kept:,}, the most robust within the tolerance")
     if found.reached < found.radius:
         say(f"ε ended at {found.reached:.3g} of {found.radius:.3g}: the ramp paused for the return; try more --steps")
     say(f"the agent is in {folder}: radial evaluate {folder}")

@@ -26,10 +26,14 @@ def run(*arguments: str) -> int:
     return 0
 
 
-def test_a_table_then_the_same_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_table_then_the_same_as_json(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("radial.workflows.robustify.improved", lambda *_: True)  # so short a training improves nothing
     train(TINY, 0, out=tmp_path / "plain", quiet=True)
     given = (str(tmp_path / "plain"), "--radius", "1/20", "--steps", "1280", "--episodes", "1", "--threads", "1")
     given += ("--out", str(tmp_path / "robust"), "--objective", "radial-overlap", "--kappa", "0.7")
+    given += ("--tolerance", "9")
     assert run(*given) == 0
     printed = capsys.readouterr()
     for words in ("before", "after", "clean return", "under pgd", "certified actions", "RadialOverlap, κ 0.7"):
@@ -68,3 +72,15 @@ def test_bad_input_is_one_line(
     assert line.startswith("radial: ")
     assert says in line
     assert not (tmp_path / "runs").exists()
+
+
+def test_the_original_is_kept_where_it_is_better(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("radial.workflows.robustify.improved", lambda *_: False)
+    train(TINY, 0, out=tmp_path / "plain", quiet=True)
+    given = (str(tmp_path / "plain"), "--radius", "1/20", "--steps", "1280", "--episodes", "1", "--threads", "1")
+    assert run(*given, "--out", str(tmp_path / "robust")) == 1
+    assert "failed: the original is better" in capsys.readouterr().err
+    before, after = load_agent(tmp_path / "plain").state_dict(), load_agent(tmp_path / "robust").state_dict()
+    assert all(bool((before[name] == after[name]).all()) for name in before)

@@ -17,6 +17,7 @@ from radial.core.data import BadInput
 WINDOW = 20  # episodes in the mean of the current return
 ROWS = 64  # observations at most that are watched
 Probe = Callable[[Agent, Tensor], Mapping[str, float]]  # (agent, x in network units) → metrics
+Judge = Callable[[int, Agent], Sequence[float] | None]  # (env step, agent) → returns of evaluations; None: not now
 
 
 class Ramp:
@@ -88,10 +89,13 @@ def _moments(values: Sequence[float]) -> tuple[float, float]:
 
 
 class Guide:
-    """A ramp and the function that watches the agent, as one object for a training loop."""
+    """A ramp and the function that watches the agent, as one object for a training loop.
 
-    def __init__(self, ramp: Ramp, watch: Probe) -> None:
-        self.ramp, self.watch = ramp, watch
+    judge  returns that set the pace in place of the training's own, which are those of the exploring policy
+    """
+
+    def __init__(self, ramp: Ramp, watch: Probe, judge: Judge | None = None) -> None:
+        self.ramp, self.watch, self.judge = ramp, watch, judge
 
     @property
     def settings(self) -> dict[str, float]:
@@ -101,7 +105,11 @@ class Guide:
 
     def look(self, step: int, agent: Agent, x: Tensor, returns: Sequence[float]) -> dict[str, float]:
         """Set the pace, watch the agent at observations x (B, *obs) in network units, and return the metrics."""
-        self.ramp.hear(step, returns)
+        heard: Sequence[float] | None = returns
+        if self.judge is not None:
+            judged = self.judge(step, agent)
+            heard = judged if step > self.ramp.first_step else None  # the original's returns stay the reference
+        self.ramp.hear(step, heard or ())
         return {"robust/pace": self.ramp.pace, **self.watch(agent, x)}
 
 

@@ -4,6 +4,7 @@ The objectives are in `objectives`; the ramp that pauses ε when the clean retur
 """
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -36,9 +37,10 @@ from radial.training.a3c import A3CConfig
 from radial.training.dqn import DQNConfig
 from radial.training.ppo import PPOConfig
 from radial.training.ramp import Guide, Ramp
+from radial.workflows.keeper import Keeper
 from radial.workflows.loading import load
 from radial.workflows.protocol import Watcher, silent
-from radial.workflows.train import AGENT, check_trainable, train
+from radial.workflows.train import AGENT, attack_named, check_trainable, train
 
 FIRST, LAST = 0.1, 0.6  # ε grows between these shares of the steps; before that only PPO's value function learns
 SEARCHED = 0.3  # where ε ends its ramp if its ball is searched and not bounded: a short ramp, and more steps after it
@@ -55,6 +57,7 @@ SA_SETTINGS: dict[str, Any] = {
 }  # fmt: skip
 ANCHOR = 1.0  # weight of KL(π_start ‖ π) for deep networks, where forgetting is the easiest way to narrow bounds
 COMPARISON = "comparison.json"
+JUDGEMENTS, JUDGED_EPISODES = 20, 10  # during a fine-tuning, and episodes of each
 CEILING = 0.3  # on the σ of a Gaussian policy that starts below it; see the ablation in docs/ppo.md
 LONG_TRAINING = 2_000_000  # steps from which a Gaussian policy takes a smaller weight of the adversarial loss
 
@@ -104,6 +107,8 @@ class Robustified:
 
     radius   that was asked for        reached  ε at the end of training: smaller if the ramp was paused
     attack   of the adversarial return, a key of ATTACKS
+    kept     env step of the agent that was kept: the most robust one within the tolerance; None: none was, and the
+             agent is the original
     """
 
     agent: AnyAgent
@@ -114,6 +119,12 @@ class Robustified:
     reached: float
     attack: str
     source: str
+    kept: int | None
+
+    @property
+    def failed(self) -> bool:
+        """Whether the original is better, and handed back."""
+        return self.kept is None
 
     @property
     def kappa(self) -> float:
@@ -129,8 +140,8 @@ class Robustified:
             "source": self.source, "env": str(self.config.env), "radius": self.radius, "reached": self.reached,
             "objective": type(self.config.objective).__name__,
             "kappa": self.kappa,
-            "steps": self.config.total_steps, "attack": self.attack, "before": self.before.to_json(),
-            "after": self.after.to_json(),
+            "steps": self.config.total_steps, "attack": self.attack, "kept_step": self.kept, "failed": self.failed,
+            "before": self.before.to_json(), "after": self.after.to_json(),
         }  # fmt: skip
 
 
@@ -154,12 +165,16 @@ def robustify(
 ) -> Robustified:
     """Fine-tune an agent with the RADIAL loss while ε grows to `radius`; evaluate and certify it before and after.
 
+    Short evaluations of the greedy policy, on episodes of their own, set the pace of the ramp and choose the agent that
+    is handed back: the most robust one within the tolerance, or the original if no other is.
+
     steps      env steps. In the first tenth ε is 0, then it grows until six tenths (sa: three), if the return allows
     env        where it acts; None: the environment on its card
     kappa      weight of the standard loss; None: the default of the kind of agent
     objective  radial-overlap, radial-worst-case, radial-likelihood; None: the default of the kind of agent. On
                ProcGen's frames that is sa, which searches the ball instead of bounding it and so certifies nothing
-    tolerance  share of the clean return that may be lost: the ramp slows at half of it and pauses at the whole
+    tolerance  share of the clean return that may be lost: the ramp slows at half of it and pauses at the whole, and no
+               agent that lost more is handed back
     episodes   of each of the three measurements, before and after
     out        a run's folder, as for `train`; the agent is saved in out/agent and the result in out/comparison.json
     """
@@ -185,21 +200,46 @@ def robustify(
     _check_env(start, where, seed)
     check_trainable(config, seed, device, start)
     before = measure_standing(start, where, radius, episodes, seed, watch, "before")
+    keeper = Keeper(
+        start, where, attack_named(FINE_TUNINGS[type(start)].attack), radius, tolerance=tolerance,
+        every=max(1, steps // JUDGEMENTS), seed=seed, episodes=JUDGED_EPISODES, certify=watching(radius),
+        folder=None if out is None else Path(out),
+    )  # fmt: skip
+    guide.judge = keeper
+    guide.ramp.hear(0, keeper.reference)
+    if resume:
+        keeper.resume(steps)
     trained = train(
         config, seed, out=out, resume=resume, init=start, guide=guide, device=device, threads=threads, quiet=quiet
     )
-    after = measure_standing(trained, where, radius, episodes, seed, watch, "after")
     ended = max(config.total_steps, guide.ramp.since)  # the last update may go some steps beyond
-    found = Robustified(
-        trained, before, after, config, radius, loss.radius(guide.ramp.clock(ended)),
-        FINE_TUNINGS[type(start)].attack, described(start.card),
-    )  # fmt: skip
+    reached = loss.radius(guide.ramp.clock(ended))
+    kept = keeper.best.step if keeper.restore(trained) and keeper.best is not None else None
+    after = before if kept is None else measure_standing(trained, where, radius, episodes, seed, watch, "after")
+    if kept is not None and not improved(before, after, tolerance):
+        kept, after = None, before
+    if kept is None:
+        trained.load_state_dict(start.state_dict())
+    attack = FINE_TUNINGS[type(start)].attack
+    found = Robustified(trained, before, after, config, radius, reached, attack, described(start.card), kept)
     if out is not None:
         text = json.dumps(found.to_json(), indent=2, allow_nan=False, ensure_ascii=False)
         write_atomic(Path(out) / COMPARISON, text + "\n")
         results = {"robustified_from": found.source, "radius": radius, "reached": found.reached}
         save(trained, Path(out) / AGENT, results)
     return found
+
+
+def improved(before: Standing, after: Standing, tolerance: float) -> bool:
+    """Whether the clean return stayed within the tolerance, beyond chance, and something became more robust."""
+    clean = before.nominal
+    chance = math.hypot(clean.sem, after.nominal.sem)
+    scale = max(abs(clean.mean), clean.sem * math.sqrt(clean.episodes), 1e-8)
+    if after.nominal.mean < clean.mean - tolerance * scale - chance:
+        return False
+    sign = 1 if isinstance(before.certified, CertificationRate) else -1  # a reach is better if it is shorter
+    stronger = after.attacked.mean > before.attacked.mean
+    return stronger or sign * (after.certified.mean - before.certified.mean) > 0
 
 
 def _check_env(agent: AnyAgent, env: EnvSpec, seed: int) -> None:

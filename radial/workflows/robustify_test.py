@@ -162,9 +162,10 @@ def same(one: AnyAgent, other: AnyAgent) -> bool:
 def test_before_and_after_and_a_folder_to_go_on_from(
     config: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("radial.workflows.robustify.improved", lambda *_: True)  # so short a training improves nothing
     start = train(config, 0, quiet=True)
     steps = 20 * 128 if isinstance(config, PPOConfig) else 20 * 100
-    found = robustify(start, 0.05, steps, episodes=2, out=tmp_path / "run", quiet=True)
+    found = robustify(start, 0.05, steps, episodes=2, tolerance=9.0, out=tmp_path / "run", quiet=True)
     assert found.before.nominal.seed == found.after.nominal.seed
     assert found.before.attacked.radius == 0.05
     assert 0 <= found.after.certified.mean <= 1
@@ -178,12 +179,14 @@ def test_before_and_after_and_a_folder_to_go_on_from(
     last = json.loads((tmp_path / "run" / "metrics.jsonl").read_text().splitlines()[-1])
     assert {"robust/certified", "robust/pace", "robust/radius"} <= last.keys()
     assert found.reached == pytest.approx(last["robust/radius"])  # at the end, which may lie beyond `steps`
-    again = robustify(start, 0.05, steps, episodes=2, out=tmp_path / "run", resume=True, quiet=True)
+    again = robustify(start, 0.05, steps, episodes=2, tolerance=9.0, out=tmp_path / "run", resume=True, quiet=True)
     assert same(again.agent, found.agent)
     assert again.reached == found.reached
     monkeypatch.setattr("radial.workflows.robustify.evaluate", lambda *_, **__: pytest.fail("an episode is played"))
     with pytest.raises(BadInput, match=r"holds a run with another config; these differ: objective.kappa"):
-        robustify(start, 0.05, steps, kappa=0.7, episodes=2, out=tmp_path / "run", resume=True, quiet=True)
+        robustify(
+            start, 0.05, steps, kappa=0.7, episodes=2, tolerance=9.0, out=tmp_path / "run", resume=True, quiet=True
+        )
 
 
 def test_continuous_actions_are_judged_by_how_far_they_move() -> None:
@@ -210,7 +213,10 @@ OF_OTHERS = {
 
 
 @pytest.mark.parametrize("kind", OF_OTHERS)
-def test_an_agent_of_stable_baselines3_is_made_robust_and_saved_as_ours(kind: str, tmp_path: Path) -> None:
+def test_an_agent_of_stable_baselines3_is_made_robust_and_saved_as_ours(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("radial.workflows.robustify.improved", lambda *_: True)  # so short a training improves nothing
     sb3: Any = pytest.importorskip("stable_baselines3", reason="writes an agent with Stable-Baselines3")
     settings, config, steps = OF_OTHERS[kind]
     path = tmp_path / f"{kind}-CartPole-v1.zip"
@@ -218,7 +224,7 @@ def test_an_agent_of_stable_baselines3_is_made_robust_and_saved_as_ours(kind: st
     theirs: Any = rr_load(path)
     assert theirs.card.env == CARTPOLE  # says the name of the file
     theirs.card = replace(theirs.card, recipe={"config": encode(config)})  # quick settings
-    found = robustify(theirs, 0.05, steps, episodes=1, out=tmp_path / kind, quiet=True)
+    found = robustify(theirs, 0.05, steps, episodes=1, tolerance=9.0, out=tmp_path / kind, quiet=True)
     assert found.source.startswith(f"{kind}-CartPole-v1.zip sha256:")
     again: Any = load_agent(tmp_path / kind)
     obs = torch.randn(20, 4)
@@ -268,3 +274,30 @@ def test_a_deep_network_is_pressed_from_where_it_begins_to_feel_it() -> None:
     for parameter in agent.parameters():
         parameter.data *= 0.1
     assert faintest(agent, 1 / 255) == pytest.approx(1 / 25_500, rel=1e-3)  # nothing to fear: a hundredth
+
+
+def upright() -> CategoricalAgent:
+    """Pushes towards where the pole falls: 500 of 500 on CartPole."""
+    agent = CategoricalAgent((4,), 2, (8,), "relu")
+    agent.initialize(torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        for parameter in agent.network.parameters():
+            parameter.zero_()
+        push = torch.tensor([0.1, 0.5, 1.0, 1.0])
+        agent.network[0].weight[0], agent.network[0].weight[1] = push, -push
+        agent.network[2].weight[0, 1], agent.network[2].weight[1, 0] = 10.0, 10.0
+    agent.normalizer.freeze()
+    agent.card = Card(env=CARTPOLE, recipe={"config": encode(SMALL)})
+    return agent
+
+
+def test_a_wreck_is_not_handed_back(tmp_path: Path) -> None:
+    """ε beyond all that is visited, and no clean loss: whatever it becomes, the original is better."""
+    start = upright()
+    found = robustify(start, 20.0, 20 * 128, kappa=0.0, episodes=2, tolerance=0.1, out=tmp_path / "run", quiet=True)
+    assert found.before.nominal.mean > 400
+    assert found.failed
+    assert found.after is found.before
+    assert same(found.agent, start)
+    assert same(load_agent(tmp_path / "run"), start)
+    assert json.loads((tmp_path / "run" / COMPARISON).read_text())["failed"] is True
