@@ -89,6 +89,12 @@ def test_a_file_is_small_enough_to_hold_in_mind(path: Path) -> None:
     assert len(path.read_text().splitlines()) <= 400
 
 
+def test_a_gradient_step_of_radial_dqn_reads_in_four_short_files() -> None:
+    step = ("training/dqn.py", "training/update.py", "objectives/q_learning.py", "losses/action_values.py")
+    assert all(name in PAGE.read_text() for name in step)
+    assert sum(len((PACKAGE / name).read_text().splitlines()) for name in step) <= 850
+
+
 # ------------------------------------------------------------------------------------------------ one name, one meaning
 
 
