@@ -16,7 +16,7 @@ from typing import Any
 from torch import nn
 
 from radial.agents.foreign import WrappedAgent, WrappedGaussian, wrap
-from radial.agents.importers.archive import file_source, open_zip, read_archive, untrusted
+from radial.agents.importers.archive import TENSOR_BYTES, file_source, open_zip, read_archive, untrusted
 from radial.agents.importers.parts import ACTIVATIONS, Parts, network, outputs_of
 from radial.agents.importers.restricted import refuse
 from radial.agents.importers.vecnormalize import beside, read_vecnormalize
@@ -26,7 +26,7 @@ from radial.core.agent import Card
 from radial.core.data import BadInput
 
 DATA = 64 << 20  # bytes of the JSON
-WEIGHTS_SIZE = 2 << 30  # bytes of the weights
+WEIGHTS_SIZE = 2 * TENSOR_BYTES  # bytes of the weights
 RECURRENT = "recurrent policies are not supported: an observation alone does not decide their action"
 EXTRACTORS = ("FlattenExtractor", "NatureCNN")  # of stable_baselines3.common.torch_layers
 POLICIES = ("stable_baselines3.", "sb3_contrib.")  # modules whose policies are known; others may do anything in forward
