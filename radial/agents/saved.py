@@ -69,10 +69,22 @@ def save(
         raise BadInput(f"card must be JSON: {error}") from None
     folder = Path(folder)
     _read_card(folder / CARD, json.loads(text))  # never write a card that `load_agent` would refuse
-    if folder.exists() and not (folder / CARD).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise BadInput(f"{folder} exists and is not a saved agent; choose another folder")
+    check_target(folder)
     write_folder(folder, {WEIGHTS: weights, CARD: text.encode()})
     return folder
+
+
+def check_target(folder: Path) -> None:
+    """Refuse, before the long work whose agent it is for, a folder that `save` could not write; writes nothing."""
+    for each in (folder, _previous(folder)):
+        if each.is_symlink() or (each.exists() and not each.is_dir()):
+            raise BadInput(f"{each} exists and is not a saved agent; it must be a folder and no link, or not be there")
+    there = next(each for each in folder.absolute().parents if each.exists())
+    for each in (there, folder):
+        if each.exists() and not (each.is_dir() and os.access(each, os.W_OK | os.X_OK)):
+            raise BadInput(f"{each} must be a folder that can be written to: an agent is saved at {folder}")
+    if folder.exists() and not (folder / CARD).is_file() and any(folder.iterdir()):
+        raise BadInput(f"{folder} exists and is not a saved agent; choose another folder")
 
 
 def _describe(agent: AnyAgent, card: Card) -> dict[str, Any]:
