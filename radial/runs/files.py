@@ -18,6 +18,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from radial.core.data import BadInput
+from radial.core.text import clean, has_surrogate
 
 MAX_JSON = 1 << 26  # bytes
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -141,6 +142,7 @@ def parse_json(content: bytes, file: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise Corrupt(f"{file} is not valid JSON: {one_line(error)}") from None
     require(isinstance(value, dict), file, "is not a JSON object")
+    require(b"\\u" not in content or not has_surrogate(value), file, "has a text with half a character")
     return value
 
 
@@ -171,6 +173,7 @@ def one_line(error: BaseException) -> str:
 
 def warn(message: str) -> None:
     """Say it to the log, and on stderr even where the log goes elsewhere."""
+    message = clean(message)  # names in it may come from files
     _log.warning("%s", message)
     if _log.hasHandlers():  # without one, logging itself writes to stderr
         sys.stderr.write(f"radial: warning: {message}\n")

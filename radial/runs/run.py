@@ -22,6 +22,7 @@ from typing import Any
 from torch import Tensor
 
 from radial.core.data import BadInput
+from radial.core.text import clean
 from radial.runs import checkpoint as store
 from radial.runs.files import (
     Corrupt,
@@ -209,7 +210,7 @@ class Run:
     def note(self, text: str) -> None:
         """Print a line before the first step."""
         if not self._quiet:
-            sys.stderr.write(text + "\n")
+            sys.stderr.write(clean(text) + "\n")
 
     def progress(self, step: int, **shown: float | str) -> None:
         """Show the step, the values given, steps per second and the time left."""

@@ -268,3 +268,12 @@ def test_a_deep_network_is_pressed_from_where_it_begins_to_feel_it() -> None:
     for parameter in agent.parameters():
         parameter.data *= 0.1
     assert faintest(agent, 1 / 255) == pytest.approx(1 / 25_500, rel=1e-3)  # nothing to fear: a hundredth
+
+
+@pytest.mark.parametrize("size", ["batch", "num_envs", "replay_capacity", "n_step"])
+def test_a_card_cannot_ask_for_any_size(size: str) -> None:
+    agent = QAgent((4,), 2, (8,))
+    config = encode(DQNConfig(CARTPOLE, dqn.Plain()))
+    agent.card = Card(CARTPOLE, {"config": config | {size: 10**9}})
+    with pytest.raises(BadInput, match=f"card.recipe.config.{size} must be ≤"):
+        plan(agent, CARTPOLE, 0.1, 10**12)

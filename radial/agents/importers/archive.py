@@ -20,6 +20,7 @@ from torch import Tensor
 
 from radial.agents.importers.restricted import PICKLE, STORAGES, Machine, Name, Refused, Storage, refuse, short
 from radial.core.data import BadInput
+from radial.core.text import clean
 
 MEMBERS = 1_000
 DIRECTORY = 1 << 20  # bytes of the list of members
@@ -72,7 +73,7 @@ def read_pickle(path: Path, objects: Collection[str] = ()) -> object:
 def file_source(path: Path) -> str:
     """The `source` of a card: the name and the hash of the file an agent came from."""
     with path.open("rb") as file:
-        return f"{path.name} sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+        return f"{clean(path.name, '')} sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 class _ShortReads:

@@ -24,6 +24,7 @@ from radial.agents.preprocessing import AsFloat, Frames, RunningScale
 from radial.agents.weights import strict_json
 from radial.core.agent import Card
 from radial.core.data import BadInput
+from radial.core.text import clean
 
 DATA = 64 << 20  # bytes of the JSON
 WEIGHTS_SIZE = 2 * TENSOR_BYTES  # bytes of the weights
@@ -231,9 +232,8 @@ def _normalize(path: Path, agent: WrappedAgent, facts: Facts) -> list[str]:
     if stats is None:
         on_policy = "gae_lambda" in facts.fields  # the others keep these observations in any case
         if on_policy and facts.fields.get("_last_original_obs") is not None:
-            note = (
-                f"{path.name} was trained with VecNormalize, whose statistics are missing: save vecnormalize.pkl here"
-            )
+            name = clean(path.name, keep="")
+            note = f"{name} was trained with VecNormalize, whose statistics are missing: save vecnormalize.pkl here"
             warnings.warn(note, UserWarning, stacklevel=4)
             return [note]
         return []
@@ -243,7 +243,7 @@ def _normalize(path: Path, agent: WrappedAgent, facts: Facts) -> list[str]:
     if agent.observation_shape is None or scale.mean.shape != agent.observation_shape:
         raise BadInput(f"{stats} must fit the agent: its statistics have shape {tuple(scale.mean.shape)}")
     agent.door = scale
-    return [f"observations are normalised by {stats.name}"]
+    return [f"observations are normalised by {clean(stats.name, '')}"]
 
 
 def _width(layers: list[nn.Module]) -> int | None:
