@@ -5,10 +5,9 @@ Knows nothing of the meaning of either.
 
 import difflib
 import math
-import unicodedata
 from collections.abc import Collection
 
-_UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}  # control, format (such as bidirectional overrides), surrogates, line ends
+_SPACES = set("\u00a0\u1680\u202f\u205f\u3000").union(map(chr, range(0x2000, 0x200B)))  # not printable to Python
 
 
 def spell_radius(radius: float) -> str:
@@ -43,7 +42,8 @@ def clean_json(text: str) -> str:
 
 
 def _unseen(character: str) -> bool:
-    return unicodedata.category(character) in _UNSEEN
+    """Control and format characters, such as bidirectional overrides; line separators; surrogates."""
+    return not character.isprintable() and character not in _SPACES
 
 
 def _spelled(character: str) -> str:
