@@ -24,6 +24,7 @@ from radial.agents.policies import CategoricalAgent, GaussianAgent, RawAgent
 from radial.agents.weights import blank_agent, fill, read_tensors, strict_json
 from radial.core.agent import Card
 from radial.core.data import BadInput, Continuous, EnvSpec
+from radial.core.text import clean
 
 CARD_FORMAT = 1
 WIDER_FORMAT = 2  # the format of agents that need one of the fields in MORE
@@ -32,6 +33,7 @@ CARD_SIZE = 1 << 20  # bytes
 LARGEST_SIZE = 1 << 20  # of a size in a card: limits the network that is built before its weights are read
 FIELDS = {"format", "kind", "observation_shape", "actions", "hidden", "clip", "env", "recipe", "seed", "steps",
           "commit", "source", "results", "sha256"}  # fmt: skip
+NOTES = 20
 MORE = ("activation", "clips_actions")
 
 
@@ -69,10 +71,22 @@ def save(
         raise BadInput(f"card must be JSON: {error}") from None
     folder = Path(folder)
     _read_card(folder / CARD, json.loads(text))  # never write a card that `load_agent` would refuse
-    if folder.exists() and not (folder / CARD).is_file() and (not folder.is_dir() or any(folder.iterdir())):
-        raise BadInput(f"{folder} exists and is not a saved agent; choose another folder")
+    check_target(folder)
     write_folder(folder, {WEIGHTS: weights, CARD: text.encode()})
     return folder
+
+
+def check_target(folder: Path) -> None:
+    """Refuse, before the long work whose agent it is for, a folder that `save` could not write; writes nothing."""
+    for each in (folder, _previous(folder)):
+        if each.is_symlink() or (each.exists() and not each.is_dir()):
+            raise BadInput(f"{each} exists and is not a saved agent; it must be a folder and no link, or not be there")
+    there = next(each for each in folder.absolute().parents if each.exists())
+    for each in (there, folder):
+        if each.exists() and not (each.is_dir() and os.access(each, os.W_OK | os.X_OK)):
+            raise BadInput(f"{each} must be a folder that can be written to: an agent is saved at {folder}")
+    if folder.exists() and not (folder / CARD).is_file() and any(folder.iterdir()):
+        raise BadInput(f"{folder} exists and is not a saved agent; choose another folder")
 
 
 def _describe(agent: AnyAgent, card: Card) -> dict[str, Any]:
@@ -259,9 +273,10 @@ def _read_card(source: Path, data: Mapping[str, Any]) -> Card:
     for name in ("recipe", "results"):
         if not isinstance(data[name], dict):
             raise BadInput(f"{source}: {name} must be an object")
+    _check_recipe(source, data["recipe"])
     for name in ("commit", "source"):
         if data[name] is not None:
-            _text(source, name, data[name])
+            _text(source, name, data[name], longest=400)  # a file's name, and its hash
     seed, steps = data["seed"], data["steps"]
     if seed is not None and (type(seed) is not int or abs(seed) >= 1 << 64):
         raise BadInput(f"{source}: seed must be an integer or null")
@@ -272,6 +287,19 @@ def _read_card(source: Path, data: Mapping[str, Any]) -> Card:
     )
 
 
+def _check_recipe(source: Path, recipe: Mapping[str, Any]) -> None:
+    """The parts of a recipe that are shown or used: its name, its notes, its config."""
+    if recipe.get("name") is not None:
+        _text(source, "recipe.name", recipe["name"])
+    if not isinstance(recipe.get("config") or {}, dict):
+        raise BadInput(f"{source}: recipe.config must be an object or null")
+    notes = recipe.get("notes", [])
+    if not isinstance(notes, list) or len(notes) > NOTES:
+        raise BadInput(f"{source}: recipe.notes must be a list of at most {NOTES} lines of text")
+    for note in notes:
+        _text(source, "recipe.notes", note, longest=1_000)
+
+
 def _read_env(source: Path, env: Any) -> EnvSpec | None:
     if env is None:
         return None
@@ -279,13 +307,16 @@ def _read_env(source: Path, env: Any) -> EnvSpec | None:
         raise BadInput(f"{source}: env must be null or have suite, id and options")
     for key, value in env["options"].items():
         _text(source, "env.options", key)
-        if not isinstance(value, bool | int | float | str):
+        plain = isinstance(value, bool | float | str) or (type(value) is int and abs(value) < 1 << 63)
+        if not plain:
             raise BadInput(f"{source}: env.options must hold numbers, words and truth values")
+        if isinstance(value, str):
+            _text(source, f"env.options.{key}", value)
     return EnvSpec(_text(source, "env.suite", env["suite"]), _text(source, "env.id", env["id"]), env["options"])
 
 
-def _text(source: Path, name: str, value: Any) -> str:
+def _text(source: Path, name: str, value: Any, longest: int = 300) -> str:
     """A short printable line: it will be shown on terminals."""
-    if isinstance(value, str) and len(value) <= 300 and value.isprintable():
+    if isinstance(value, str) and len(value) <= longest and clean(value, keep="") == value:
         return value
     raise BadInput(f"{source}: {name} must be a short line of text")

@@ -18,6 +18,7 @@ from torch import Tensor
 from radial.agents.convert import AGENTS, AnyAgent
 from radial.agents.policies import RawAgent
 from radial.core.data import BadInput
+from radial.core.text import has_surrogate
 
 HEADER = 1 << 20  # bytes
 TENSORS = 10_000
@@ -42,7 +43,10 @@ def strict_json(path: Path, text: bytes) -> Any:
         return value
 
     try:
-        return json.loads(text.decode(), object_pairs_hook=once, parse_float=finite, parse_constant=finite)
+        found = json.loads(text.decode(), object_pairs_hook=once, parse_float=finite, parse_constant=finite)
+        if b"\\u" in text and has_surrogate(found):
+            raise ValueError("a text has half a character (a lone surrogate)")
+        return found
     except (ValueError, RecursionError) as error:
         raise BadInput(f"{path} is not readable JSON: {str(error).splitlines()[0][:200]}") from None
 

@@ -63,15 +63,18 @@ def report(
 def _read(path: Path) -> dict[str, Any]:
     """An audit, of which a page can be made."""
     from radial.agents.weights import strict_json
+    from radial.reports.audit_file import check_audit
     from radial.reports.page import render
 
     if path.stat().st_size > LARGEST:
         raise BadInput(f"{path} has more than {LARGEST} bytes")
     facts = strict_json(path, path.read_bytes())
-    if not isinstance(facts, dict) or facts.get("format") != 1:
-        raise BadInput(f"{path} is not an audit of this version")
     try:
+        check_audit(facts)
         render([facts, facts])  # what cannot be shown is none
+    except BadInput as error:
+        raise BadInput(f"{path} is not an audit of this version: {error}") from None
     except (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
         raise BadInput(f"{path} is not an audit of this version: {type(error).__name__} {error}"[:200]) from None
-    return facts
+    checked: dict[str, Any] = facts
+    return checked

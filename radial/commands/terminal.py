@@ -14,10 +14,12 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
+from radial.core.text import clean, clean_json
+
 
 def say(text: str) -> None:
     """A line for the person watching."""
-    sys.stderr.write(f"{text}\n")
+    sys.stderr.write(f"{clean(text)}\n")
     sys.stderr.flush()
 
 
@@ -36,12 +38,14 @@ def warnings_said() -> Iterator[None]:
 
 def print_json(value: object) -> None:
     """One value for other programs: strict, so that NaN is an error here and not in the reader."""
-    sys.stdout.write(json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    sys.stdout.write(clean_json(json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)) + "\n")
 
 
 def print_table(table: Table) -> None:
     """A table; where nobody watches, wide enough not to be folded."""
-    # Names come from files: what looks like markup in one is not.
+    # Names come from files: what looks like markup, or an escape, in one is not.
+    for column in table.columns:
+        column._cells = [clean(cell) if isinstance(cell, str) else cell for cell in column._cells]
     Console(width=None if sys.stdout.isatty() else 160, markup=False, emoji=False).print(table)
 
 

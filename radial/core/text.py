@@ -1,8 +1,13 @@
-"""Formats numbers for people and suggests the nearest known name; knows nothing of their meaning."""
+"""Formats numbers for people, suggests the nearest known name, and makes text from files fit to print.
+
+Knows nothing of the meaning of either.
+"""
 
 import difflib
 import math
 from collections.abc import Collection
+
+_SPACES = set("\u00a0\u1680\u202f\u205f\u3000").union(map(chr, range(0x2000, 0x200B)))  # not printable to Python
 
 
 def spell_radius(radius: float) -> str:
@@ -21,3 +26,43 @@ def nearest(name: str, known: Collection[str]) -> str:
     """Suggest the nearest known name, such as "; did you mean 'mad'?", or return ""."""
     close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
     return f"; did you mean {close[0]!r}?" if close else ""
+
+
+def clean(text: str, keep: str = "\n\t") -> str:
+    """Text that a terminal shows and does not obey: escapes, overrides and surrogates become "\ufffd".
+
+    keep  control characters that may stay
+    """
+    return text if text.isprintable() else "".join("\ufffd" if _unseen(c) and c not in keep else c for c in text)
+
+
+def clean_json(text: str) -> str:
+    """JSON with the same meaning, in which such characters are spelled by their numbers."""
+    return "".join(_spelled(c) if _unseen(c) and c != "\n" else c for c in text)
+
+
+def _unseen(character: str) -> bool:
+    """Control and format characters, such as bidirectional overrides; line separators; surrogates."""
+    return not character.isprintable() and character not in _SPACES
+
+
+def _spelled(character: str) -> str:
+    code = ord(character)
+    if code < 0x10000:
+        return f"\\u{code:04x}"
+    code -= 0x10000  # two surrogates, as JSON has it
+    return f"\\u{0xD800 + (code >> 10):04x}\\u{0xDC00 + (code & 0x3FF):04x}"
+
+
+def has_surrogate(value: object) -> bool:
+    """Whether a string anywhere in JSON data has half a character, which no file or terminal takes."""
+    rest = [value]
+    while rest:
+        one = rest.pop()
+        if isinstance(one, dict):
+            rest += [*one.keys(), *one.values()]
+        elif isinstance(one, list):
+            rest += one
+        elif isinstance(one, str) and not one.isascii() and any("\ud800" <= c <= "\udfff" for c in one):
+            return True
+    return False

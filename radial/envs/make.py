@@ -207,6 +207,30 @@ _PROCGEN: dict[str, tuple[str, Callable[[Option], bool]]] = {
 }
 
 
+_NUMBER = ("a number from −1e6 to 1e6", lambda value: isinstance(value, int | float) and abs(value) <= 1e6)
+# The options of Gymnasium's own envs that a card may set: the physics and the task. An option that names a file
+# (xml_file), opens a window (render_mode) or sets a picture's size must come from the person who runs it.
+_FROM_CARD: dict[str, tuple[str, Callable[[Option], bool]]] = {
+    "max_episode_steps": _LENGTH,
+    "map_name": ("4x4 or 8x8", lambda value: value in ("4x4", "8x8")),
+    **dict.fromkeys(
+        (
+            "continuous", "hardcore", "is_slippery", "natural", "sab", "enable_wind", "domain_randomize",
+            "sutton_barto_reward", "is_rainy", "fickle_passenger", "terminate_when_unhealthy",
+            "exclude_current_positions_from_observation", "use_contact_forces",
+        ),
+        _SWITCH,
+    ),
+    **dict.fromkeys(
+        (
+            "g", "gravity", "wind_power", "turbulence_power", "goal_velocity", "lap_complete_percent",
+            "reset_noise_scale", "forward_reward_weight", "ctrl_cost_weight", "contact_cost_weight", "healthy_reward",
+        ),
+        _NUMBER,
+    ),
+}  # fmt: skip
+
+
 def _registered() -> list[str]:
     """Gymnasium's ids; its Atari games, there as soon as something imports ale_py, belong to the suite `atari`."""
     return [id for id in gymnasium.registry if not id.startswith("ALE/")]
@@ -242,6 +266,24 @@ def suite_of(spec: EnvSpec) -> Suite:
     if suite.check is not None:
         suite.check(spec)
     return suite
+
+
+def check_card_env(spec: EnvSpec, source: object) -> None:
+    """Refuse options that a card must not choose; those a person gives, in Python or on the command line, are free.
+
+    source  where the card is, for the message
+    """
+    if spec.suite not in SUITES or SUITES[spec.suite].options is not None:
+        return  # a suite with options of its own checks them in `make_env`
+    for name, value in spec.options.items():
+        if name not in _FROM_CARD:
+            known = ", ".join(_FROM_CARD)
+            raise BadInput(
+                f"{source}: env option {name!r} is not taken from a card: pass env to set it (allowed: {known})"
+            )
+        allowed, fits = _FROM_CARD[name]
+        if not fits(value):
+            raise BadInput(f"{source}: env option {name} must be {allowed}, got {value!r}")
 
 
 def _check_option(spec: EnvSpec, suite: Suite, name: str, value: Option) -> None:

@@ -4,6 +4,7 @@ import importlib.util
 import sys
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import pytest
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, Step, VecEnv
 from radial.envs import make
-from radial.envs.make import SUITES, env_seeds, example_for, make_env, spec_for, spec_named, successor
+from radial.envs.make import SUITES, check_card_env, env_seeds, example_for, make_env, spec_for, spec_named, successor
 
 N = 3
 
@@ -295,3 +296,20 @@ def test_an_id_that_is_gone() -> None:
     with pytest.warns(UserWarning, match="Hopper-v3 is gone: Hopper-v4 takes its place"):
         assert spec_for("Hopper-v3") == EnvSpec("mujoco", "Hopper-v4")
     assert successor("CartPole-v1") is None
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"xml_file": "/etc/passwd"}, {"render_mode": "human"}, {"render_mode": "rgb_array"}, {"width": 100_000},
+        {"max_episode_steps": 0}, {"continuous": "yes"}, {"gravity": 1e300}, {"map_name": "../x"}, {"anything": 1},
+    ],
+)  # fmt: skip
+def test_a_card_must_not_set_any_option(options: dict[str, Any]) -> None:
+    with pytest.raises(BadInput, match=next(iter(options))):
+        check_card_env(EnvSpec("gymnasium", "Hopper-v5", options), "card.json")
+
+
+def test_a_card_may_set_the_task() -> None:
+    check_card_env(EnvSpec("gymnasium", "LunarLander-v3", {"continuous": True, "gravity": -5.0}), "card.json")
+    check_card_env(EnvSpec("mujoco", "Hopper-v4", {"backend": "gymnasium"}), "card.json")

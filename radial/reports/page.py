@@ -75,13 +75,17 @@ def _write(path: Path, text: str) -> None:
 def render(several: Sequence[Mapping[str, Any]]) -> str:
     """The page; recorded episodes are shortened until it is small enough."""
     traces = [dict(facts["trace"]) if facts.get("trace") else None for facts in several]
+    # where the rest alone is too large, no shorter episode helps
+    hopeless = len(_page(several, [None] * len(several)).encode()) >= LARGEST_PAGE
     while True:
         page = _page(several, traces)
-        size = len(page.encode())
         longest = max((trace for trace in traces if trace), key=_steps, default=None)
-        if size < LARGEST_PAGE or longest is None or _steps(longest) < 2:
+        if hopeless or len(page.encode()) < LARGEST_PAGE or longest is None:
             return page
+        before = _steps(longest)
         _shorten(longest)
+        if _steps(longest) >= before:
+            return page
 
 
 def _steps(trace: Mapping[str, Any]) -> int:

@@ -39,7 +39,7 @@ __all__ = ["Corrupt", "DiskFull", "newest_checkpoint", "read_checkpoint", "write
 
 CHECKPOINT_FORMAT = 1
 Verify = Callable[[Mapping[str, Any]], None]  # of a state: raises Corrupt
-_ROOM, _TENSORS, _MANIFEST, _BEST = "checkpoints", "tensors.safetensors", "manifest.json", "best"
+ROOM, _TENSORS, _MANIFEST, _BEST = "checkpoints", "tensors.safetensors", "manifest.json", "best"
 MAX_HEADER, MAX_TENSORS = 1_000_000, 10_000
 HEADROOM = 1.2  # free space asked for, in sizes of the checkpoint
 TENSOR_TYPES = {
@@ -76,7 +76,7 @@ def write_checkpoint(
     check_tensors(tensors)
     check_plain(state, "state")
     check_plain(score, "score")
-    room = folder / _ROOM
+    room = folder / ROOM
     target = room / f"step_{step:09d}"
     temporary = room / f"{target.name}.tmp-{os.getpid()}"
     flat = _own_memory(tensors)
@@ -183,7 +183,7 @@ def _sha256(path: Path) -> str:
 
 def checkpoints(folder: Path) -> list[Path]:
     """All that are there, valid or not, oldest first."""
-    room = folder / _ROOM
+    room = folder / ROOM
     names = os.listdir(room) if room.is_dir() else []
     found = [room / name for name in names if _STEP.fullmatch(name)]
     return sorted(found, key=lambda path: (_step(path), not path.suffix))  # what was replaced is older
@@ -191,7 +191,7 @@ def checkpoints(folder: Path) -> list[Path]:
 
 def remove_unfinished(folder: Path) -> None:
     """Drop the unfinished files of dead processes. Only for the holder of the folder's lock."""
-    for path in (*folder.glob("*.tmp-*"), *(folder / _ROOM).glob("*.tmp-*")):
+    for path in (*folder.glob("*.tmp-*"), *(folder / ROOM).glob("*.tmp-*")):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path, ignore_errors=True)
         else:
@@ -208,7 +208,7 @@ def link_best(folder: Path) -> None:
             continue
         if score is not None and score > highest and not path.suffix:
             best, highest = path.name, score
-    link = folder / _ROOM / _BEST
+    link = folder / ROOM / _BEST
     if best is None or (link.is_symlink() and os.readlink(link) == best):
         return
     temporary = link.with_name(f"{_BEST}.tmp-{os.getpid()}")
@@ -220,7 +220,7 @@ def link_best(folder: Path) -> None:
 
 def _prune(folder: Path, step: int, keep: int) -> None:
     """Drop old checkpoints, and any beyond `step`: a future abandoned when a corrupt checkpoint was passed over."""
-    link = folder / _ROOM / _BEST
+    link = folder / ROOM / _BEST
     best = os.readlink(link) if link.is_symlink() else None
     existing = checkpoints(folder)
     kept = [path for path in existing if _step(path) <= step and not path.suffix][-keep:]
@@ -267,7 +267,7 @@ def newest_with_manifest(
         except Corrupt as error:
             warn(f"corrupt checkpoint passed over: {error}")
     if existing:
-        raise Corrupt(f"{folder / _ROOM} holds no valid checkpoint: all {len(existing)} are corrupt")
+        raise Corrupt(f"{folder / ROOM} holds no valid checkpoint: all {len(existing)} are corrupt")
     return None
 
 

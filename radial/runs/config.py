@@ -15,6 +15,11 @@ from radial.core.agent import Agent, described
 from radial.core.data import BadInput, EnvSpec
 from radial.core.schedules import Constant
 
+# The largest sizes that a config on a card may ask for: a hundred times those of the recipes, or more.
+STORED = {
+    "num_envs": 4_096, "workers": 1_024, "batch": 65_536, "minibatch": 65_536, "chunk": 65_536, "rollout": 1 << 20,
+    "epochs": 1_000, "replay_capacity": 10_000_000, "n_step": 1_000, "exploration_length": 10_000,
+}  # fmt: skip
 LATER = MappingProxyType({"later": True})  # metadata of a field that older configs do not have
 
 
@@ -68,6 +73,14 @@ def decode(kind: type, table: Mapping[str, Any], where: str = "config") -> Any:
         if required and name not in given:
             raise BadInput(f"{where}.{name} is missing")
     return kind(**{key: _typed(_options(hints[key], fields[key]), given[key], f"{where}.{key}") for key in given})
+
+
+def check_stored(config: Any, where: str = "config") -> None:
+    """Refuse a config from a file whose sizes would exhaust any machine; one that a person writes is their own."""
+    for name, most in STORED.items():
+        value = getattr(config, name, None)
+        if value is not None and value > most:
+            raise BadInput(f"{where}.{name} must be ≤ {most:,}, got {value:,}")
 
 
 def _typed(options: tuple[Any, ...], value: Any, where: str) -> Any:

@@ -8,6 +8,7 @@ import json
 import logging
 import math
 import os
+import stat
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,9 +18,11 @@ from typing import Any
 from safetensors import SafetensorError
 
 from radial.core.data import BadInput
+from radial.core.text import clean, has_surrogate
 
 MAX_JSON = 1 << 26  # bytes
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_LINKS = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # Windows has neither
 _log = logging.getLogger("radial")
 
 
@@ -59,12 +62,40 @@ def sync(path: Path) -> None:
         os.close(handle)
 
 
+def check_kind(path: Path, folder: bool) -> None:
+    """Refuse a name that is there as a link, a pipe, or anything else but a regular file, or with `folder` a folder.
+
+    A link would lead our writing elsewhere, and a pipe keep us waiting.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not (stat.S_ISDIR(mode) if folder else stat.S_ISREG(mode)):
+        raise BadInput(f"{path} must be a {'folder' if folder else 'regular file'} and no link, or not be there")
+
+
+def open_plain(path: str | Path, flags: int) -> int:
+    """A handle of a regular file, opened without following a link or waiting for a pipe; an `opener` for `open`."""
+    try:
+        handle = os.open(path, flags | _NO_LINKS, 0o644)
+    except OSError:
+        check_kind(Path(path), folder=False)
+        raise
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise BadInput(f"{path} must be a regular file and no link, or not be there")
+    return handle
+
+
 def write_atomic(path: Path, text: str) -> None:
     """The file holds either what it held or `text`, whatever happens in between."""
     temporary = path.with_name(f"{path.name}.tmp-{os.getpid()}")
     with writing(path):
         try:
-            temporary.write_text(text, encoding="utf-8")
+            temporary.unlink(missing_ok=True)  # left by a process that died and had our number
+            with temporary.open("x", encoding="utf-8") as file:  # never through a link
+                file.write(text)
             sync(temporary)
             os.replace(temporary, path)
             sync(path.parent)
@@ -111,6 +142,7 @@ def parse_json(content: bytes, file: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise Corrupt(f"{file} is not valid JSON: {one_line(error)}") from None
     require(isinstance(value, dict), file, "is not a JSON object")
+    require(b"\\u" not in content or not has_surrogate(value), file, "has a text with half a character")
     return value
 
 
@@ -141,6 +173,7 @@ def one_line(error: BaseException) -> str:
 
 def warn(message: str) -> None:
     """Say it to the log, and on stderr even where the log goes elsewhere."""
+    message = clean(message)  # names in it may come from files
     _log.warning("%s", message)
     if _log.hasHandlers():  # without one, logging itself writes to stderr
         sys.stderr.write(f"radial: warning: {message}\n")

@@ -22,13 +22,25 @@ from typing import Any
 from torch import Tensor
 
 from radial.core.data import BadInput
+from radial.core.text import clean
 from radial.runs import checkpoint as store
-from radial.runs.files import Corrupt, DiskFull, check_plain, read_json, warn, write_atomic, writing
+from radial.runs.files import (
+    Corrupt,
+    DiskFull,
+    check_kind,
+    check_plain,
+    open_plain,
+    read_json,
+    warn,
+    write_atomic,
+    writing,
+)
 from radial.runs.progress import Pace, Reporter, reporter
 
 __all__ = ["VOLATILE", "Corrupt", "DiskFull", "Run", "Stopped", "derived_seed"]
 
 CONFIG, METRICS, LOCK, EVENTS = "config.json", "metrics.jsonl", "lock", "tb"
+FOLDERS = (EVENTS, store.ROOM, "replay")
 VOLATILE = {"time", "charts/SPS"}  # what differs between two runs that are otherwise equal to the bit
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -70,10 +82,17 @@ def check_place(folder: Path, resume: bool) -> None:
         raise BadInput(f"{folder} cannot be a run's folder: {there} is a file")
     if not os.access(there, os.W_OK | os.X_OK):
         raise BadInput(f"{folder} cannot be a run's folder: {there} cannot be written to")
+    check_entries(folder)
     if resume and not is_run(folder):
         raise BadInput(f"{folder} holds no run to resume; leave out --resume to begin one")
     if not resume:
         check_free(folder)
+
+
+def check_entries(folder: Path) -> None:
+    """Refuse a folder in which a name of a run's is taken by a link, a pipe, or a file where a folder belongs."""
+    for name in (CONFIG, METRICS, LOCK, *FOLDERS):
+        check_kind(folder / name, folder=name in FOLDERS)
 
 
 def check_same_run(folder: Path, config: Mapping[str, Any]) -> None:
@@ -132,6 +151,7 @@ class Run:
     def _enter(self, folder: Path, config: dict[str, Any], resume: bool, verify: store.Verify | None) -> None:
         try:
             folder.mkdir(parents=True, exist_ok=True)
+            check_entries(folder)
             self._cleanup.callback(os.close, _lock(folder))
         except OSError as error:
             raise BadInput(f"{folder} cannot be a run's folder: {error.strerror}") from None
@@ -147,7 +167,8 @@ class Run:
 
         with writing(folder):
             # unbuffered: a line is one write, and nothing is left to be written when a disk is full
-            self._metrics = self._cleanup.enter_context((folder / METRICS).open("ab", buffering=0))
+            opened = open(folder / METRICS, "ab", buffering=0, opener=open_plain)  # noqa: SIM115  closed in `close`
+            self._metrics = self._cleanup.enter_context(opened)
             self._events = SummaryWriter(str(folder / EVENTS), purge_step=self._saved + 1 if resume else None)
             self._cleanup.callback(self._events.close)
 
@@ -189,7 +210,7 @@ class Run:
     def note(self, text: str) -> None:
         """Print a line before the first step."""
         if not self._quiet:
-            sys.stderr.write(text + "\n")
+            sys.stderr.write(clean(text) + "\n")
 
     def progress(self, step: int, **shown: float | str) -> None:
         """Show the step, the values given, steps per second and the time left."""
@@ -262,7 +283,7 @@ def _lock(folder: Path) -> int:
     """Hold the folder as long as this process lives, however it ends: the kernel lets go of an flock."""
     import fcntl  # not on every system, and the rest of the library does not need it
 
-    handle = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o644)
+    handle = open_plain(folder / LOCK, os.O_RDWR | os.O_CREAT)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
@@ -303,7 +324,8 @@ def _cut_metrics(path: Path, step: int) -> float:
     kept, seconds = [], 0.0
     if not path.exists():
         return seconds
-    lines = path.read_text(encoding="utf-8", errors="replace").split("\n")
+    with open(path, encoding="utf-8", errors="replace", opener=open_plain) as file:
+        lines = file.read().split("\n")
     for number, text in enumerate(lines, start=1):
         try:
             line = json.loads(text)

@@ -4,6 +4,7 @@ import math
 import multiprocessing
 import os
 import random
+import shutil
 import signal
 import sys
 import threading
@@ -18,7 +19,8 @@ from rich.console import Console
 from radial.core.data import BadInput
 from radial.runs import progress
 from radial.runs.checkpoint import newest_checkpoint, read_checkpoint
-from radial.runs.run import VOLATILE, Corrupt, DiskFull, Run, Stopped, derived_seed
+from radial.runs.files import open_plain, write_atomic
+from radial.runs.run import VOLATILE, Corrupt, DiskFull, Run, Stopped, check_place, derived_seed
 
 CONFIG = {"seed": 3, "env": {"id": "Toy-v0", "options": {}}, "hidden": (64, 64)}
 
@@ -187,6 +189,62 @@ def test_a_folder_that_cannot_be(tmp_path: Path) -> None:
             new(folder)
 
 
+def _link(path: Path, victim: Path) -> None:
+    path.symlink_to(victim)
+
+
+def _dangling(path: Path, victim: Path) -> None:
+    path.symlink_to(victim.with_name("nowhere"))
+
+
+def _pipe(path: Path, victim: Path) -> None:
+    os.mkfifo(path)
+
+
+def _other_kind(path: Path, victim: Path) -> None:
+    if path.name in ("tb", "checkpoints", "replay"):
+        path.write_text("a file")
+    else:
+        path.mkdir()
+
+
+@pytest.mark.parametrize("resume", [False, True])
+@pytest.mark.parametrize("make", [_link, _dangling, _pipe, _other_kind])
+@pytest.mark.parametrize("name", ["lock", "metrics.jsonl", "config.json", "tb", "checkpoints", "replay"])
+def test_entries_of_another_kind_are_refused(tmp_path: Path, name: str, make: Any, resume: bool) -> None:
+    run, victim = tmp_path / "run", tmp_path / "victim"
+    if resume:
+        new(run).close()
+        entry = run / name
+        shutil.rmtree(entry) if entry.is_dir() else entry.unlink(missing_ok=True)
+    run.mkdir(exist_ok=True)
+    if name in ("tb", "checkpoints", "replay"):
+        victim.mkdir()
+    else:
+        victim.write_text("precious")
+    make(run / name, victim)
+    with pytest.raises(BadInput, match=f"{name} must be a (regular file|folder)"):
+        new(run, resume)
+    with pytest.raises(BadInput, match=f"{name} must be a (regular file|folder)"):
+        check_place(run, resume)
+    assert list(victim.iterdir()) == [] if victim.is_dir() else victim.read_text() == "precious"
+    assert not (tmp_path / "nowhere").exists()
+
+
+def test_a_link_put_there_later_is_not_followed_either(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "link").symlink_to(victim)
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "pipe"):
+        for flags in (os.O_RDONLY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, os.O_RDWR | os.O_CREAT):
+            with pytest.raises(BadInput, match="regular file"):
+                open_plain(tmp_path / name, flags)
+    (tmp_path / f"a.json.tmp-{os.getpid()}").symlink_to(victim)
+    write_atomic(tmp_path / "a.json", "{}")
+    assert victim.read_text() == "precious"
+
+
 def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
     with new(tmp_path), pytest.raises(BadInput, match=rf"in use by another process \(pid {os.getpid()} on "):
         new(tmp_path, resume=True)
@@ -230,9 +288,10 @@ def test_other_conditions_are_said_and_remembered(
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
 def test_a_disk_that_fills_up_under_the_metrics(tmp_path: Path) -> None:
-    (tmp_path / "metrics.jsonl").symlink_to("/dev/full")
-    with pytest.raises(DiskFull, match=r"^disk full: .*metrics\.jsonl"), new(tmp_path) as run:
-        run.log(1, {"x": 1.0})
+    with open("/dev/full", "wb") as full, new(tmp_path) as run:
+        os.dup2(full.fileno(), run._metrics.fileno())
+        with pytest.raises(DiskFull, match=r"^disk full: .*metrics\.jsonl"):
+            run.log(1, {"x": 1.0})
 
 
 # ------------------------------------------------------------------------------------------------------------ progress

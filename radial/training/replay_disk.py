@@ -120,7 +120,8 @@ def _write(replay: Replay, folder: Path, first: int, last: int) -> dict[str, Any
                 f"disk full: the replay in {folder} needs {size / 1e6:.1f} MB more and {free / 1e6:.1f} MB are free"
             )
         try:
-            with temporary.open("wb", buffering=0) as file:
+            temporary.unlink(missing_ok=True)
+            with temporary.open("xb", buffering=0) as file:
                 for part in (memoryview(header), *_parts(replay, first, last)):
                     _put(file, part, digest)
                 os.fsync(file.fileno())

@@ -10,7 +10,7 @@ from radial.agents import saved
 from radial.agents.convert import Loaded
 from radial.agents.zoo import resolve
 from radial.core.data import BadInput, EnvSpec
-from radial.envs.make import spec_for, spec_named
+from radial.envs.make import check_card_env, spec_for, spec_named
 
 
 def load(agent: str | Path, env: EnvSpec | str | None = None) -> Loaded:
@@ -30,4 +30,6 @@ def load(agent: str | Path, env: EnvSpec | str | None = None) -> Loaded:
     loaded = saved.load_agent(path, spec_for(env) if isinstance(env, str) else env)
     if loaded.card.env is None:
         loaded.card = replace(loaded.card, env=spec_named(path))
+    elif env is None:
+        check_card_env(loaded.card.env, path)
     return loaded

@@ -6,8 +6,11 @@ import pytest
 
 from radial.agents.policies import CategoricalAgent
 from radial.agents.saved import save
+from radial.core.agent import Card
 from radial.core.data import BadInput, EnvSpec
+from radial.workflows.audit.subject import audited
 from radial.workflows.loading import load
+from radial.workflows.protocol import EvaluatedAgent
 
 
 @pytest.fixture
@@ -41,3 +44,18 @@ def test_what_is_unknown_is_named(saved: Path, agent: object, env: object, says:
     with pytest.raises(BadInput, match=says) as caught:
         load(agent, env)  # type: ignore[arg-type]
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("option", [{"xml_file": "/tmp/any.xml"}, {"render_mode": "human"}])
+def test_a_card_cannot_choose_what_an_env_loads_or_shows(tmp_path: Path, option: dict[str, str]) -> None:
+    agent = CategoricalAgent((4,), 2, (8,))
+    agent.card = Card(EnvSpec("gymnasium", "Hopper-v5", option))
+    folder = save(agent, tmp_path / "agent")
+    with pytest.raises(BadInput, match=f"{next(iter(option))}.*pass env"):
+        load(folder)
+    with pytest.raises(BadInput, match=next(iter(option))):
+        audited(folder, None)
+    with pytest.raises(BadInput, match=next(iter(option))):
+        EvaluatedAgent("agent", folder)
+    assert load(folder, agent.card.env).card.env == agent.card.env  # a person may
+    assert load(folder, "CartPole-v1").card.env == EnvSpec("classic", "CartPole-v1")

@@ -22,7 +22,7 @@ from radial.agents.saved import load_agent
 from radial.attacks import ATTACKS
 from radial.core.agent import Agent, Attack
 from radial.core.data import BadInput, EnvSpec
-from radial.envs.make import make_env
+from radial.envs.make import check_card_env, make_env
 from radial.evaluation import statistics
 from radial.evaluation.certificates import Search, acr, gwc
 from radial.evaluation.play import Fittable, evaluate, spec_of
@@ -111,6 +111,8 @@ class EvaluatedAgent:
         self.name, self.folder, self.agent = name, folder, own(load_agent(folder), "agent")
         if self.agent.card.env is None:
             raise BadInput(f"{name}: no environment recorded on its card")
+        if options is None:
+            check_card_env(self.agent.card.env, name)
         self.card, self.env = self.agent.card, spec_of(self.agent.card.env)
         if options is not None:
             self.env = replace(self.env, options=dict(options))

@@ -30,7 +30,7 @@ from radial.objectives import policy_gradient as a3c
 from radial.objectives import q_objectives as dqn
 from radial.objectives import surrogate as ppo
 from radial.recipes.recipe import Config, recipe
-from radial.runs.config import decode, recorded
+from radial.runs.config import check_stored, decode, recorded
 from radial.runs.files import write_atomic
 from radial.runs.run import check_place, check_same_run
 from radial.training.a3c import A3CConfig
@@ -333,6 +333,7 @@ def _base(agent: AnyAgent) -> Config:
     on_card = agent.card.recipe.get("config")
     if isinstance(on_card, Mapping) and on_card.get("type") == wanted.__name__:
         found: Config = decode(wanted, on_card, "card.recipe.config")
+        check_stored(found, "card.recipe.config")
         return found
     how = FINE_TUNINGS[type(agent)]
     return recipe(how.vectors if len(agent.observation_shape) == 1 else how.frames).config

@@ -301,3 +301,12 @@ def test_a_wreck_is_not_handed_back(tmp_path: Path) -> None:
     assert same(found.agent, start)
     assert same(load_agent(tmp_path / "run"), start)
     assert json.loads((tmp_path / "run" / COMPARISON).read_text())["failed"] is True
+
+
+@pytest.mark.parametrize("size", ["batch", "num_envs", "replay_capacity", "n_step"])
+def test_a_card_cannot_ask_for_any_size(size: str) -> None:
+    agent = QAgent((4,), 2, (8,))
+    config = encode(DQNConfig(CARTPOLE, dqn.Plain()))
+    agent.card = Card(CARTPOLE, {"config": config | {size: 10**9}})
+    with pytest.raises(BadInput, match=f"card.recipe.config.{size} must be ≤"):
+        plan(agent, CARTPOLE, 0.1, 10**12)

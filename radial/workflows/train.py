@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from radial.agents.convert import AnyAgent, Loaded, own
-from radial.agents.saved import CARD, load_agent, read_folder, save
+from radial.agents.saved import CARD, check_target, load_agent, read_folder, save
 from radial.agents.zoo import resolve
 from radial.attacks import ATTACKS
 from radial.core.agent import Attack, Card
@@ -81,6 +81,8 @@ def train(
     if guide is not None:
         more["guide"] = guide
     folder = None if out is None else Path(out)
+    if folder is not None:
+        check_target(folder / AGENT)
     agent = LOOPS[type(config)](
         config, seed, out=folder, resume=resume, device=device, threads=threads, quiet=quiet, **more
     )

@@ -1,5 +1,6 @@
 """`train` for a config of any algorithm: the loop is found, and the card says how the agent came to be."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,6 +55,36 @@ def test_an_unfit_start_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="init must be a ActorCritic, got a QAgent"):
         train(TINY, 0, out=tmp_path / "run", init=QAgent((4,), 2, (8,)), quiet=True)
     assert list(tmp_path.iterdir()) == []
+
+
+def _taken(run: Path) -> None:
+    (run / "agent").mkdir(parents=True)
+    (run / "agent" / "thesis.tex").write_text("precious")
+
+
+def _file(run: Path) -> None:
+    run.mkdir()
+    (run / "agent").write_text("precious")
+
+
+def _linked(run: Path) -> None:
+    run.mkdir()
+    (run / "agent").symlink_to(run.parent)
+
+
+def _remains(run: Path) -> None:
+    run.mkdir()
+    (run / ".agent.previous").write_text("precious")
+
+
+@pytest.mark.parametrize("spoil", [_taken, _file, _linked, _remains])
+def test_where_the_agent_cannot_be_saved_nothing_is_trained(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
+    run = tmp_path / "run"
+    spoil(run)
+    before = sorted(path.name for path in run.iterdir())
+    with pytest.raises(BadInput, match="is not a saved agent"):
+        train(TINY, 0, out=run, quiet=True)
+    assert sorted(path.name for path in run.iterdir()) == before
 
 
 @pytest.mark.parametrize(

@@ -10,20 +10,23 @@ import stat
 import struct
 import zipfile
 import zlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any
 
 import torch
+from torch import Tensor
 
 from radial.agents.importers.restricted import PICKLE, STORAGES, Machine, Name, Refused, Storage, refuse, short
 from radial.core.data import BadInput
+from radial.core.text import clean
 
 MEMBERS = 1_000
 DIRECTORY = 1 << 20  # bytes of the list of members
 UNPACKED = 4 << 30  # bytes of all members together
 RATIO = 100  # unpacked bytes per byte of the file
+TENSOR_BYTES = 512 << 20  # bytes of all tensors of one file, shared ones each time: a hundred times the largest known
 BROKEN = (ValueError, zipfile.BadZipFile, zlib.error, struct.error, EOFError, IndexError, OverflowError,
           NotImplementedError)  # fmt: skip
 
@@ -37,6 +40,18 @@ def untrusted(path: Path) -> Iterator[None]:
         raise BadInput(f"{path} is not a file we can read safely: {refusal}") from None
     except BROKEN as error:
         raise BadInput(f"{path} is not a file we can read safely: it is damaged ({type(error).__name__})") from None
+
+
+def check_tensor_bytes(path: Path, *groups: Mapping[str, Tensor], more: int = 0) -> None:
+    """Refuse, before any is copied, tensors that take too much memory together.
+
+    Many small tensors may be views of one storage, so each counts in full, as float32 where it is narrower.
+
+    more  bytes that are made from them besides
+    """
+    each = (tensor.numel() * max(tensor.element_size(), 4) for group in groups for tensor in group.values())
+    if more + sum(each) > TENSOR_BYTES:
+        raise BadInput(f"{path}: its tensors must take at most {TENSOR_BYTES} bytes together, shared ones each time")
 
 
 def read_archive(path: Path, objects: Collection[str] = (), file: IO[bytes] | None = None) -> object:
@@ -58,7 +73,7 @@ def read_pickle(path: Path, objects: Collection[str] = ()) -> object:
 def file_source(path: Path) -> str:
     """The `source` of a card: the name and the hash of the file an agent came from."""
     with path.open("rb") as file:
-        return f"{path.name} sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+        return f"{clean(path.name, '')} sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
 
 
 class _ShortReads:
@@ -129,13 +144,18 @@ def _unpack(archive: zipfile.ZipFile, objects: Collection[str]) -> object:
     if root + "byteorder" in members and archive.read(root + "byteorder") != b"little":
         refuse("its numbers are not little-endian")
     storages: dict[tuple[str, torch.dtype], Storage] = {}
+    read = 0
 
     def storage(identity: object) -> Storage:
+        nonlocal read
         dtype, key, count = _storage_id(identity)
         member = members.get(f"{root}data/{key}")
         if member is None or member.file_size != count * dtype.itemsize:
             refuse(f"its storage {short(key)} is missing or of another size")
         if (key, dtype) not in storages:
+            read += member.file_size  # one member may be asked for as several types
+            if read > TENSOR_BYTES:
+                refuse(f"its storages have more than {TENSOR_BYTES} bytes")
             storages[key, dtype] = _numbers(archive.read(member), dtype)
         return storages[key, dtype]
 

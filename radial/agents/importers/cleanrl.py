@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from radial.agents.foreign import WrappedAgent, wrap
-from radial.agents.importers.archive import file_source, read_archive
+from radial.agents.importers.archive import check_tensor_bytes, file_source, read_archive
 from radial.agents.importers.parts import Parts, network
 from radial.agents.importers.sb3 import RECURRENT
 from radial.agents.preprocessing import Frames
@@ -95,6 +95,7 @@ def _deterministic(path: Path, parts: Parts) -> WrappedAgent:
     assert isinstance(last, nn.Linear)
     if not scale.shape == bias.shape == (last.out_features,):
         raise BadInput(f"{path}: action_scale and action_bias must have {last.out_features} numbers")
+    check_tensor_bytes(path, more=4 * len(scale) ** 2)  # n numbers become a matrix
     stretch = nn.utils.skip_init(nn.Linear, len(scale), len(scale))
     with torch.no_grad():
         stretch.weight.copy_(torch.diag(scale))

@@ -7,8 +7,10 @@ import base64
 import builtins
 import importlib
 import json
+import math
 import os
 import pickle
+import random
 import struct
 import subprocess
 import zipfile
@@ -19,11 +21,14 @@ from typing import Any
 import pytest
 import torch
 
+from radial.agents.importers.archive import TENSOR_BYTES
 from radial.agents.importers.hostile_test import (
     FALSE,
     HARMLESS,
     NONE,
+    ORDERED,
     PAYLOADS,
+    REBUILD_TENSOR,
     TRUE,
     array,
     call,
@@ -34,6 +39,7 @@ from radial.agents.importers.hostile_test import (
     new,
     num,
     real,
+    storage,
     tensor,
     text,
     tup,
@@ -285,3 +291,84 @@ def test_nothing_is_called(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     loaded = [load_agent(path) for path in paths]
     monkeypatch.undo()
     assert len(loaded) == 2
+
+
+# ------------------------------------------------------------------------------------------------------- memory bombs
+
+WIDE = 2048  # one layer of such width takes 16 MiB
+_RNG = random.Random(0)
+# packed to a fiftieth: more would be refused for the ratio
+SHARED = b"".join(struct.pack("<f", _RNG.random()) + bytes(252) for _ in range(4 * WIDE * WIDE // 256))
+
+
+def _bomb(**named: bytes) -> bytes:
+    """An archive whose tensors are all views of one storage of zeros."""
+    return zipped({"archive/data.pkl": b"\x80\x02" + dic(**named) + b".", "archive/data/z": SHARED})
+
+
+def _view(*shape: int) -> bytes:
+    stride = tup(*(num(math.prod(shape[i + 1 :])) for i in range(len(shape))))
+    return call(REBUILD_TENSOR, storage("z", WIDE * WIDE), num(0), tup(*map(num, shape)), stride, FALSE, call(ORDERED))
+
+
+def _deep(*prefixes: str) -> dict[str, bytes]:
+    named = {}
+    for prefix in prefixes:
+        for i in range(16):
+            named |= {f"{prefix}.{2 * i}.weight": _view(WIDE, WIDE), f"{prefix}.{2 * i}.bias": _view(WIDE)}
+    return named
+
+
+def _wide_sb3() -> bytes:
+    named = _deep("mlp_extractor.policy_net", "mlp_extractor.value_net")
+    for last, count in (("action_net", 2), ("value_net", 1)):
+        named |= {f"{last}.weight": _view(count, WIDE), f"{last}.bias": _view(count)}
+    space = {":type:": "<class 'gymnasium.spaces.box.Box'>", "_shape": [WIDE], "dtype": "float32"}
+    return zipped({"data": data(observation_space=space), "policy.pth": _bomb(**named)}, zipfile.ZIP_DEFLATED)
+
+
+def _recalled() -> bytes:
+    """One tensor, remembered by the pickle and used again under other names."""
+    again = dict.fromkeys(list(_deep("actor", "critic"))[2::2], b"h\1")
+    return _bomb(**{"actor.0.weight": _view(WIDE, WIDE) + b"q\1", "actor.0.bias": _view(WIDE)}, **again)
+
+
+BOMBS: dict[str, tuple[str, Callable[[], bytes]]] = {
+    "sb3": (".zip", _wide_sb3),
+    "cleanrl": (".cleanrl_model", lambda: _bomb(**_deep("actor", "critic"))),
+    "recalled": (".cleanrl_model", _recalled),
+    "papers": (".pt", lambda: _bomb(**_deep("model", "more"))),
+    "mujoco": (".model", lambda: _bomb(policy_model=dic(**_deep("a")), val_model=dic(**_deep("b")))),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", BOMBS)
+def test_tensors_that_share_a_storage_count_each_time(case: str, tmp_path: Path) -> None:
+    suffix, build = BOMBS[case]
+    path = write(tmp_path / f"bomb{suffix}", build())
+    answer = check(path, tmp_path / "canary")
+    assert isinstance(answer, str)
+    assert str(path) in answer
+    assert str(TENSOR_BYTES) in answer
+
+
+def test_a_stretch_that_becomes_a_matrix_is_counted(tmp_path: Path) -> None:
+    """DDPG's n scales become an (n, n) matrix: 16,000 of them a gigabyte."""
+    n = 16_000
+    named = {f"fc{i}.{part}": _view(*shape) for i in (1, 2) for part, shape in (("weight", (1, 1)), ("bias", (1,)))}
+    named |= {"fc_mu.weight": _view(n, 1)} | {name: _view(n) for name in ("fc_mu.bias", "action_scale", "action_bias")}
+    pickled = b"\x80\x02" + tup(dic(**named), dic()) + b"."
+    bomb = zipped({"archive/data.pkl": pickled, "archive/data/z": SHARED})
+    answer = check(write(tmp_path / "ddpg.cleanrl_model", bomb), tmp_path / "canary")
+    assert isinstance(answer, str)
+    assert str(TENSOR_BYTES) in answer
+
+
+def test_a_storage_read_as_many_types_counts_each_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("radial.agents.importers.archive.TENSOR_BYTES", 100)
+    kinds = {kind: call(REBUILD_TENSOR, storage("z", 64 // size, f"torch.{kind}Storage"), num(0), tup(num(1)),
+                        tup(num(1)), FALSE, call(ORDERED)) for kind, size in (("Float", 4), ("Int", 4))}  # fmt: skip
+    bomb = zipped({"archive/data.pkl": b"\x80\x02" + dic(**kinds) + b".", "archive/data/z": bytes(64)})
+    answer = check(write(tmp_path / "a.cleanrl_model", bomb), tmp_path / "canary")
+    assert isinstance(answer, str)
+    assert "storages" in answer

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from radial.agents.actor_critic import ImpalaAgent
-from radial.agents.importers.archive import file_source, read_archive
+from radial.agents.importers.archive import check_tensor_bytes, file_source, read_archive
 from radial.agents.importers.restricted import Inert, InertArray
 from radial.agents.networks import ImpalaResNet
 from radial.agents.policies import GaussianAgent
@@ -51,6 +51,7 @@ def read_model(path: Path) -> GaussianAgent:
     """The policy, the critic and the observation normaliser of a `.model` file."""
     data = read_archive(path, OBJECTS)
     policy, critic = _tensors(path, data, "policy_model"), _tensors(path, data, "val_model")
+    check_tensor_bytes(path, policy, critic)
     wrapper = data.get("envs") if isinstance(data, dict) else None
     env = wrapper[0] if isinstance(wrapper, list) and len(wrapper) == 1 else None
     stats = _field(path, env, "state_filter")
@@ -148,6 +149,7 @@ def _steps(path: Path, env: object) -> int:
 def read_procgen(path: Path) -> ImpalaAgent:
     """The policy and value of a `.pt` file."""
     theirs = _state_dict(path, read_archive(path))
+    check_tensor_bytes(path, theirs)
     for part in ("weight", "bias"):
         alias = theirs.pop(f"{ALIAS}.{part}", None)
         if alias is not None and not _same(alias, theirs[f"{HEAD}.{part}"]):

@@ -10,6 +10,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
+from radial.agents.importers.archive import check_tensor_bytes
 from radial.core.data import BadInput
 
 Layer = TypeVar("Layer", nn.Linear, nn.Conv2d)
@@ -33,6 +34,7 @@ class Parts:
         for name, tensor in self.tensors.items():
             if not isinstance(tensor, Tensor):
                 raise BadInput(f"{path}: {name[:60]!r} must be a tensor")
+        check_tensor_bytes(path, self.tensors)
 
     def has(self, name: str) -> bool:
         """Whether a tensor of this name is there."""

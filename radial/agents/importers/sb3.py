@@ -16,7 +16,7 @@ from typing import Any
 from torch import nn
 
 from radial.agents.foreign import WrappedAgent, WrappedGaussian, wrap
-from radial.agents.importers.archive import file_source, open_zip, read_archive, untrusted
+from radial.agents.importers.archive import TENSOR_BYTES, file_source, open_zip, read_archive, untrusted
 from radial.agents.importers.parts import ACTIVATIONS, Parts, network, outputs_of
 from radial.agents.importers.restricted import refuse
 from radial.agents.importers.vecnormalize import beside, read_vecnormalize
@@ -24,9 +24,10 @@ from radial.agents.preprocessing import AsFloat, Frames, RunningScale
 from radial.agents.weights import strict_json
 from radial.core.agent import Card
 from radial.core.data import BadInput
+from radial.core.text import clean
 
 DATA = 64 << 20  # bytes of the JSON
-WEIGHTS_SIZE = 2 << 30  # bytes of the weights
+WEIGHTS_SIZE = 2 * TENSOR_BYTES  # bytes of the weights
 RECURRENT = "recurrent policies are not supported: an observation alone does not decide their action"
 EXTRACTORS = ("FlattenExtractor", "NatureCNN")  # of stable_baselines3.common.torch_layers
 POLICIES = ("stable_baselines3.", "sb3_contrib.")  # modules whose policies are known; others may do anything in forward
@@ -231,9 +232,8 @@ def _normalize(path: Path, agent: WrappedAgent, facts: Facts) -> list[str]:
     if stats is None:
         on_policy = "gae_lambda" in facts.fields  # the others keep these observations in any case
         if on_policy and facts.fields.get("_last_original_obs") is not None:
-            note = (
-                f"{path.name} was trained with VecNormalize, whose statistics are missing: save vecnormalize.pkl here"
-            )
+            name = clean(path.name, keep="")
+            note = f"{name} was trained with VecNormalize, whose statistics are missing: save vecnormalize.pkl here"
             warnings.warn(note, UserWarning, stacklevel=4)
             return [note]
         return []
@@ -243,7 +243,7 @@ def _normalize(path: Path, agent: WrappedAgent, facts: Facts) -> list[str]:
     if agent.observation_shape is None or scale.mean.shape != agent.observation_shape:
         raise BadInput(f"{stats} must fit the agent: its statistics have shape {tuple(scale.mean.shape)}")
     agent.door = scale
-    return [f"observations are normalised by {stats.name}"]
+    return [f"observations are normalised by {clean(stats.name, '')}"]
 
 
 def _width(layers: list[nn.Module]) -> int | None:

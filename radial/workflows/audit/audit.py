@@ -138,7 +138,7 @@ def _clean_episodes(who: Audited, episodes: int, seed: int, clock: Clock, asked:
         raise BadInput("budget is too small: it ended before the clean episodes did") from None
     finally:
         world.close()
-    unbounded = states.why_unbounded(agent, visited.x[:1])
+    unbounded = states.why_unbounded(agent, visited.x(slice(1)))
     return _Clean(world.observation_shape, world.engine, world.actions, names, left_out, played, visited, unbounded)
 
 
@@ -264,7 +264,7 @@ class _Audit:
     # -------------------------------------------------------------------------------------------------- certificates
 
     def _sample(self) -> states.Visited:
-        return self.clean.visited.thinned(SAMPLE_OF_FRAMES if self.clean.visited.x.ndim > 2 else SAMPLE)
+        return self.clean.visited.thinned(SAMPLE_OF_FRAMES if self.clean.visited.kept.ndim > 2 else SAMPLE)
 
     def _rate(self, level: Level) -> None:
         agent, seen = self.who.agent, self._sample()
@@ -274,7 +274,7 @@ class _Audit:
         )
         rates = states.share_by_episode(proven, seen.episode)
         level.acr = {
-            "mean": statistics.mean(rates), "sem": statistics.sem(rates), "states": len(seen.x), "of": seen.of,
+            "mean": statistics.mean(rates), "sem": statistics.sem(rates), "states": len(seen), "of": seen.of,
             "certified": int(proven.sum()), "attacked": int(changed.sum()),
             "unknown": int((~proven & ~changed).sum()),
         }  # fmt: skip
@@ -296,11 +296,11 @@ class _Audit:
         seen, agent = self._sample(), self.who.agent
         largest = states.largest_radius(agent)
         found = states.certified_radius(agent, seen, largest, self.p, self.prover, self.clock)
-        units = units_of(agent, tuple(seen.x.shape[1:]))
+        units = units_of(agent, tuple(seen.x(slice(1)).shape[1:]))
         mean = float(found.mean())
         self.result.certified_radius = {
             "mean": mean, "median": float(found.median()), "least": float(found.min()), "most": float(found.max()),
-            "largest_tried": largest, "states": len(seen.x), "of": seen.of,
+            "largest_tried": largest, "states": len(seen), "of": seen.of,
             "env_units": in_env_units(units, mean),
         }  # fmt: skip
         self.say(f"mean certified radius: {mean:.3g}")
@@ -335,7 +335,7 @@ class _Audit:
         seen = self._sample()
         boxes = states.action_boxes(self.who.agent, seen, level.radius, self.p, self.prover, self.clock)
         low, high = self._limits()
-        level.box = {**box_facts(boxes, low, high), "states": len(seen.x), "of": seen.of, "corner_return": None}
+        level.box = {**box_facts(boxes, low, high), "states": len(seen), "of": seen.of, "corner_return": None}
         self.say(f"certified action box at ε = {spell_radius(level.radius)}: {level.box['width']:.3f} wide")
 
     def _corner(self, way: str, q: ActionValue | None, level: Level) -> None:

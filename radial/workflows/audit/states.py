@@ -3,8 +3,8 @@
 Bounding a thousand states together costs little more than bounding one, so an audit certifies here, not step by step.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -20,6 +20,9 @@ from radial.evaluation.play import Episodes, View, play
 from radial.evaluation.prover import ProofCheck, Prover
 from radial.workflows.audit.budget import Clock
 
+# The peak of an audit stays below 2 GB: libraries and one env take half of it, the states kept here at most
+# 2 × VISITED_BYTES (twice while they are joined), and each chunk of bounds its own budget.
+VISITED_BYTES = 256 << 20  # 9,500 Atari observations; 64 of them are certified
 _AT_ONCE = 512  # states that are bounded at once
 _FRAMES_AT_ONCE = 8  # convolutions need memory
 _GRID = 63  # 2⁶ − 1: six rounds of bisection
@@ -27,26 +30,64 @@ _GRID = 63  # 2⁶ − 1: six rounds of bisection
 
 @dataclass(frozen=True, eq=False)
 class Visited:
-    """States of clean episodes, as the network sees them.
+    """States of clean episodes.
 
-    x  (M, *obs)        episode  (M,) whose state it is        of  how many states there were; M may be a sample
+    kept     (M, *obs)  as the network sees them; pictures as the bytes the env gave, a quarter of the memory
+    episode  (M,) whose state it is        of  how many states there were; M may be a sample
+    prepare  from bytes to the network's input; None: `kept` is that already
     """
 
-    x: Tensor
+    kept: Tensor
     episode: Tensor
     of: int
+    prepare: Callable[[Tensor], Tensor] | None = None
+
+    def __len__(self) -> int:
+        """How many states are kept, M."""
+        return len(self.kept)
+
+    @torch.no_grad()
+    def x(self, rows: slice | Tensor) -> Tensor:
+        """Some states as the network sees them; pictures are prepared here, a chunk at a time."""
+        return self.kept[rows] if self.prepare is None else self.prepare(self.kept[rows])
 
     def thinned(self, limit: int) -> "Visited":
         """At most `limit` of the states, evenly spaced."""
-        if len(self.x) <= limit:
+        if len(self) <= limit:
             return self
-        at = torch.linspace(0, len(self.x) - 1, limit).round().long()
-        return Visited(self.x[at], self.episode[at], self.of)
+        at = torch.linspace(0, len(self) - 1, limit).round().long()
+        return replace(self, kept=self.kept[at], episode=self.episode[at])
 
     def chunks(self, prover: Prover | None = None) -> Iterator[slice]:
         """Rows that are bounded, or searched, together."""
-        size = chunk_of(self.x, prover)
-        return (slice(start, start + size) for start in range(0, len(self.x), size))
+        size = chunk_of(self.kept, prover)
+        return (slice(start, start + size) for start in range(0, len(self), size))
+
+
+class _Memory:
+    """States as they are visited, in at most `VISITED_BYTES`: of too many, those of every second, fourth, … step."""
+
+    def __init__(self) -> None:
+        self.steps: list[tuple[int, Tensor, Tensor]] = []  # the step, its states, their episodes
+        self.seen = self.of = self.size = 0
+        self.every = 1
+
+    def add(self, states: Tensor, episode: Tensor) -> None:
+        """Remember the states of one step, of all episodes that are not over, if its turn has come."""
+        if self.seen % self.every == 0:
+            self.steps.append((self.seen, states.clone(), episode))
+            self.size += states.nbytes
+        self.seen += 1
+        self.of += len(states)
+        while self.size > VISITED_BYTES and len(self.steps) > 1:
+            self.every *= 2
+            self.steps = [one for one in self.steps if one[0] % self.every == 0]
+            self.size = sum(states.nbytes for _, states, _ in self.steps)
+
+    def visited(self, prepare: Callable[[Tensor], Tensor]) -> Visited:
+        """All that is remembered."""
+        states, episode = (torch.cat(parts) for parts in list(zip(*self.steps, strict=True))[1:])
+        return Visited(states, episode, self.of, prepare if states.dtype == torch.uint8 else None)
 
 
 def chunk_of(x: Tensor, prover: Prover | None = None) -> int:
@@ -59,33 +100,32 @@ def chunk_of(x: Tensor, prover: Prover | None = None) -> int:
 
 def visit(agent: Agent, world: VecEnv, episodes: int) -> tuple[Episodes, Visited]:
     """Play clean episodes and remember their states; the world has as many envs as episodes."""
-    seen: list[tuple[Tensor, Tensor]] = []
+    memory = _Memory()
 
     @torch.no_grad()
     def choose(view: View) -> Tensor:
         x = agent.prepare(view.obs)
         rows = view.counts.nonzero().flatten()
-        seen.append((x[rows].clone(), rows))
+        memory.add((view.obs if view.obs.dtype == torch.uint8 else x)[rows], rows)
         return agent.act(x)
 
     played = play(as_trained(agent, world), choose, episodes)
-    x, episode = (torch.cat(parts) for parts in zip(*seen, strict=True))
-    return played, Visited(x, episode, len(x))
+    return played, memory.visited(agent.prepare)
 
 
 def certified(agent: Agent, visited: Visited, radius: float, p: float, prover: Prover, clock: Clock) -> Tensor:
     """Which states' actions are certified at a radius, (M,) bool."""
-    return certified_at(agent, visited, torch.full((len(visited.x),), radius), p, prover, clock)
+    return certified_at(agent, visited, torch.full((len(visited),), radius), p, prover, clock)
 
 
 def certified_at(agent: Agent, visited: Visited, radii: Tensor, p: float, prover: Prover, clock: Clock) -> Tensor:
     """The same with a radius for each state, (M,): rows of one radius are bounded together."""
-    network, found = agent.choice, torch.zeros(len(visited.x), dtype=torch.bool)
+    network, found = agent.choice, torch.zeros(len(visited), dtype=torch.bool)
     for radius in radii.unique().tolist():
         rows = (radii == radius).nonzero().flatten()
-        for part in rows.split(chunk_of(visited.x, prover)):
+        for part in rows.split(chunk_of(visited.kept, prover)):
             clock.tick()
-            verdicts = certify_action(network, agent.ball(visited.x[part], radius, p), prover.method)
+            verdicts = certify_action(network, agent.ball(visited.x(part), radius, p), prover.method)
             found[part] = torch.tensor([verdict is Verdict.CERTIFIED for verdict in verdicts])
     return found
 
@@ -97,7 +137,7 @@ def certified_radius(agent: Agent, visited: Visited, largest: float, p: float, p
     counts only if the action was certified at that very radius: the answer errs to the safe side, by 16 % at most.
     """
     grid = torch.cat([torch.zeros(1, dtype=torch.float64), largest * torch.logspace(-4, 0, _GRID, dtype=torch.float64)])
-    low = torch.zeros(len(visited.x), dtype=torch.int64)  # certified
+    low = torch.zeros(len(visited), dtype=torch.int64)  # certified
     high = torch.full_like(low, _GRID + 1)  # not certified
     while bool((high - low > 1).any()):
         middle = (low + high) // 2
@@ -110,11 +150,11 @@ def falsified(
     agent: Agent, visited: Visited, radius: float, p: float, proven: Tensor, prover: Prover, seed: int, clock: Clock
 ) -> Tensor:
     """Which states' actions a search changes, (M,) bool; raises `SoundnessError` if `prover` had certified one."""
-    rng, changed = torch.Generator().manual_seed(seed), torch.zeros(len(visited.x), dtype=torch.bool)
+    rng, changed = torch.Generator().manual_seed(seed), torch.zeros(len(visited), dtype=torch.bool)
     proofs = ProofCheck(prover)
     for rows in visited.chunks():
         clock.tick()
-        ball = agent.ball(visited.x[rows], radius, p)
+        ball = agent.ball(visited.x(rows), radius, p)
         with torch.no_grad():
             clean = agent.act(ball.center)
         found = Search().find(agent, ball, clean, rng)
@@ -129,7 +169,7 @@ def action_boxes(agent: Agent, visited: Visited, radius: float, p: float, prover
     with torch.no_grad():
         for rows in visited.chunks(prover):
             clock.tick()
-            parts.append(prover.method(agent.choice, agent.ball(visited.x[rows], radius, p)))
+            parts.append(prover.method(agent.choice, agent.ball(visited.x(rows), radius, p)))
     return Bounds(torch.cat([part.lower for part in parts]), torch.cat([part.upper for part in parts]))
 
 

@@ -15,7 +15,7 @@ from radial.agents.saved import load_agent
 from radial.agents.zoo import resolve
 from radial.core.agent import Agent, described
 from radial.core.data import BadInput, EnvSpec
-from radial.envs.make import example_for, spec_for, spec_named, stacked
+from radial.envs.make import check_card_env, example_for, spec_for, spec_named, stacked
 from radial.evaluation.play import spec_of
 
 
@@ -37,6 +37,8 @@ def audited(given: Agent | str | Path, env: EnvSpec | str | None, name: str | No
         path = resolve(str(given)) if isinstance(given, str | Path) else None
         agent = as_agent(given if path is None else load_agent(path))
         spec = spec_for(env) if isinstance(env, str) else env or agent.card.env
+        if env is None and spec is not None and path is not None:
+            check_card_env(spec, path)
         if spec is None and path is not None:
             spec = spec_named(path)
             if spec is not None:
