@@ -99,6 +99,9 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], Shape]] = {
     "sigmoid": (_mlp(nn.Sigmoid(), nn.LeakyReLU(1.5)), (5,)),
     "elu": (_mlp(nn.ELU(0.7), nn.ELU(1.6)), (5,)),
     "clamp": (_mlp(nn.Hardtanh(-0.4, 0.9), nn.ReLU6()), (5,)),
+    "softplus": (_mlp(nn.Softplus(), nn.Softplus(3.0)), (5,)),
+    "silu": (_mlp(nn.SiLU(), nn.SiLU()), (5,)),
+    "gelu": (_mlp(nn.GELU(), nn.GELU("tanh")), (5,)),
     "conv": (
         lambda: nn.Sequential(
             nn.Conv2d(2, 4, 3, stride=2, padding=1),

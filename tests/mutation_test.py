@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import radial as rr
-from radial.bounds import activation, affine, backward, nonlinear, rounding
+from radial.bounds import activation, affine, backward, nonlinear, rounding, smooth
 from radial.bounds.interval import Interval
 from radial.core.ball import Ball
 from radial.core.data import Bounds
@@ -75,6 +75,14 @@ def _no_stationary_points(original: Any) -> Any:
     return lambda self, slope: []
 
 
+def _image_of_ends(original: Any) -> Any:
+    def interval(self: Any, *x: Interval) -> Interval:
+        left, right = self.value(x[0].lower), self.value(x[0].upper)
+        return Interval.between(torch.minimum(left, right), torch.maximum(left, right))
+
+    return interval
+
+
 def _pool_of_lower(original: Any) -> Any:
     return lambda self, *x: Interval.between(self._pool(x[0].lower), self._pool(x[0].center))
 
@@ -136,6 +144,9 @@ MUTANTS: dict[str, Mutant] = {
     "relu: lower and upper line the same": (nonlinear.ReLU, "lines", _only_lower_line),
     "tanh: tangent points ignored": (nonlinear.Tanh, "stationary", _no_stationary_points),
     "elu: tangent points ignored": (nonlinear.ELU, "stationary", _no_stationary_points),
+    "softplus: tangent points ignored": (smooth.Softplus, "stationary", _no_stationary_points),
+    "silu, gelu: tangent points ignored": (smooth.Gated, "stationary", _no_stationary_points),
+    "silu, gelu: interval by both ends, as if monotone": (smooth.Gated, "interval", _image_of_ends),
     "max-pool: upper end from the centre": (nonlinear.MaxPool, "interval", _pool_of_lower),
     "interval: lower and upper swapped in a form": (
         backward,

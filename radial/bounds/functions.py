@@ -24,11 +24,14 @@ from radial.bounds.layers import (
     dense,
     elu,
     flatten,
+    gelu,
     leaky_relu,
     max_pool,
     same,
+    softplus,
 )
 from radial.bounds.nonlinear import ReLU, Sigmoid, Tanh
+from radial.bounds.smooth import SiLU
 from radial.core.data import BadInput
 
 
@@ -287,6 +290,9 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((F.sigmoid, torch.sigmoid, "sigmoid"), _activation(Sigmoid)),
     F.leaky_relu: lambda context, x, negative_slope=0.01: Applied(leaky_relu(context, negative_slope), [x]),
     F.elu: lambda context, x, alpha=1.0: Applied(elu(context, alpha), [x]),
+    F.softplus: lambda context, x, *args, **kwargs: Applied(softplus(context, *args, **kwargs), [x]),
+    F.gelu: lambda context, x, approximate="none": Applied(gelu(context, approximate), [x]),
+    F.silu: _activation(SiLU),
     F.relu6: lambda context, x: _clamp(context, x, 0, 6),
     F.hardtanh: lambda context, x, min_val=-1.0, max_val=1.0: _clamp(context, x, min_val, max_val),
     **dict.fromkeys((torch.clamp, torch.clip, "clamp", "clip"), _clamp),

@@ -1,7 +1,7 @@
 """The rule of each `nn.Module`: the registry `MODULES`, in plain sight.
 
-To add a layer, write its operator in `affine.py` or `nonlinear.py` and give it a row here, and one in `functions.py` if
-it also exists as a function. A layer without a row raises an error that names it; nothing is guessed.
+To add a layer, write its operator in `affine.py`, `nonlinear.py` or `smooth.py` and give it a row here, and one in
+`functions.py` if it also exists as a function. A layer without a row raises an error that names it; nothing is guessed.
 """
 
 import math
@@ -15,6 +15,7 @@ from torch import Tensor, fx, nn
 from radial.bounds.affine import Convolution, Dense, Op, Positive, Scale
 from radial.bounds.interval import Interval
 from radial.bounds.nonlinear import ELU, Clamp, LeakyReLU, MaxPool, ReLU, Sigmoid, Tanh
+from radial.bounds.smooth import GELU, SiLU, Softplus, TanhGELU
 from radial.core.data import BadInput
 
 
@@ -230,6 +231,22 @@ def elu(context: Context, alpha: float) -> Op:
     return ELU(alpha) if alpha > 0 else context.refuse("ELU with alpha ≤ 0")
 
 
+def softplus(context: Context, beta: float = 1.0, threshold: float = 20.0) -> Op:
+    """Rule of Softplus, where its jump at the threshold is small and e^threshold does not overflow."""
+    if not beta > 0:
+        context.refuse("Softplus with beta ≤ 0")
+    if not 20 <= threshold <= 80:
+        context.refuse("Softplus with a threshold outside [20, 80]")
+    dtype = context.parameter_dtype(context.x.interval.center.dtype)
+    return Softplus(float(beta), float(threshold), torch.finfo(dtype).eps / 2)
+
+
+def gelu(context: Context, approximate: str = "none") -> Op:
+    """Rule of GELU, exact or by tanh."""
+    kinds: dict[str, Callable[[], Op]] = {"none": GELU, "tanh": TanhGELU}
+    return kinds[approximate]() if approximate in kinds else context.refuse(f"GELU with approximate={approximate!r}")
+
+
 def _in_place(context: Context, layer: Any, op: Op) -> Op:
     if layer.inplace:
         check_alone(context)
@@ -283,6 +300,9 @@ MODULES: dict[type[nn.Module], LayerRule] = {
     nn.ELU: lambda context, m: _in_place(context, m, elu(context, m.alpha)),
     nn.Tanh: lambda _, m: Tanh(),
     nn.Sigmoid: lambda _, m: Sigmoid(),
+    nn.Softplus: lambda context, m: softplus(context, m.beta, m.threshold),
+    nn.SiLU: lambda context, m: _in_place(context, m, SiLU()),
+    nn.GELU: lambda context, m: gelu(context, m.approximate),
     nn.MaxPool2d: max_pool,
     nn.AvgPool2d: avg_pool,
     nn.Flatten: lambda context, m: flatten(context, m.start_dim, m.end_dim),

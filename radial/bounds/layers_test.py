@@ -86,6 +86,11 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], bool]] = {
     "Sigmoid": (nn.Sigmoid, FLAT, False),
     "ReLU6": (nn.ReLU6, FLAT, False),
     "Hardtanh": (lambda: nn.Hardtanh(-0.3, 0.4), FLAT, False),
+    "Softplus": (nn.Softplus, FLAT, False),
+    "Softplus, steep": (lambda: nn.Softplus(5.0, 30.0), FLAT, False),
+    "SiLU": (nn.SiLU, FLAT, False),
+    "GELU": (nn.GELU, FLAT, False),
+    "GELU by tanh": (lambda: nn.GELU("tanh"), FLAT, False),
     "MaxPool2d": (lambda: nn.MaxPool2d(2), IMAGE, False),
     "MaxPool2d, overlapping": (lambda: nn.MaxPool2d(3, stride=2, padding=1), IMAGE, False),
     "MaxPool2d, dilated": (lambda: nn.MaxPool2d(2, stride=1, dilation=2), IMAGE, False),
@@ -106,6 +111,10 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], bool]] = {
     "functions": (Function, IMAGE, False),
     "torch functions": (
         lambda: Apply(lambda x: F.leaky_relu(torch.sigmoid(x)) + F.elu(x) + F.hardtanh(x) + F.relu6(x)), FLAT, False,
+    ),
+    "smooth functions": (
+        lambda: Apply(lambda x: F.softplus(x, 2) - F.gelu(x) + F.gelu(x, approximate="tanh") * 2 + F.silu(x)), FLAT,
+        False,
     ),
 }  # fmt: skip
 
@@ -185,7 +194,10 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
     "a method without a rule": (lambda: Apply(lambda x: x.abs()), FLAT, "method abs"),
     "a subclass with a forward of its own": (lambda: nn.Sequential(OwnForward(6, 6)), FLAT, "exp"),
     "a forward replaced on the instance": (patched, FLAT, "ReLU"),
-    "GELU": (nn.GELU, FLAT, "GELU"),
+    "Mish": (nn.Mish, FLAT, "Mish"),
+    "Softplus that falls": (lambda: nn.Softplus(-1.0), FLAT, "beta"),
+    "Softplus that jumps": (lambda: nn.Softplus(threshold=3.0), FLAT, "threshold"),
+    "Softplus that overflows": (lambda: nn.Softplus(threshold=100.0), FLAT, "threshold"),
     "a product of two branches": (lambda: Apply(lambda x: x * x), FLAT, "product of two values"),
     "a power": (lambda: Apply(lambda x: x**2), FLAT, "pow"),
     "division by the input": (lambda: Apply(lambda x: 1 / x), FLAT, "division by a value"),
@@ -225,5 +237,5 @@ def test_what_has_no_rule_is_refused_by_name(name: str, method: str) -> None:
 
 
 def test_the_error_says_how_to_add_a_layer() -> None:
-    with pytest.raises(rr.UnsupportedLayer, match=r"no bound rule for GELU .* MODULES in bounds/layers.py"):
-        rr.ibp(nn.Sequential(nn.GELU()), rr.Ball(torch.rand(1, 3), 0.1))
+    with pytest.raises(rr.UnsupportedLayer, match=r"no bound rule for Mish .* MODULES in bounds/layers.py"):
+        rr.ibp(nn.Sequential(nn.Mish()), rr.Ball(torch.rand(1, 3), 0.1))

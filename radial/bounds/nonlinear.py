@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from radial.bounds.activation import Activation, LinePair
+from radial.bounds.activation import Activation, LinePair, secant
 from radial.bounds.affine import Backward
 from radial.bounds.interval import Interval, rectified
 
@@ -109,10 +109,10 @@ class LeakyReLU(Activation):
 
     def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
         at_ends = self.slope_at_output(lower), self.slope_at_output(upper)
-        secant = _divide(self.value(upper) - self.value(lower), upper - lower, 0.0)
-        secant = torch.where(at_ends[0] == at_ends[1], at_ends[0], secant)
+        chord = _divide(self.value(upper) - self.value(lower), upper - lower, 0.0)
+        chord = torch.where(at_ends[0] == at_ends[1], at_ends[0], chord)
         nearest = torch.where(upper > -lower, at_ends[1], at_ends[0])
-        return (nearest, secant) if self.negative_slope <= 1 else (secant, nearest)
+        return (nearest, chord) if self.negative_slope <= 1 else (chord, nearest)
 
     def stationary(self, slope: Tensor) -> list[Tensor]:  # noqa: D102
         return [torch.zeros_like(slope)]
@@ -135,7 +135,7 @@ class ELU(Activation):
 
     def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
         tangent = self.slope_at_output(self.value((lower + upper) / 2))
-        return tangent, _secant(self.value(lower), self.value(upper), lower, upper, tangent)
+        return tangent, secant(self.value(lower), self.value(upper), lower, upper, tangent)
 
     def stationary(self, slope: Tensor) -> list[Tensor]:  # noqa: D102
         smallest = torch.finfo(slope.dtype).tiny
@@ -202,11 +202,11 @@ def tanh_slope_below(lower: Tensor, upper: Tensor) -> Tensor:
     the right end to a point d < 0 of the convex part, or the secant if d would lie left of the interval.
     """
     middle = 1 - torch.tanh((lower + upper) / 2).square()
-    secant = _secant(torch.tanh(lower), torch.tanh(upper), lower, upper, middle)
+    chord = secant(torch.tanh(lower), torch.tanh(upper), lower, upper, middle)
     across = (lower < 0) & (upper > 0)
     touch = _tangent_point(torch.where(across, upper, 1.0))
-    mixed = torch.where(touch > lower, 1 - torch.tanh(touch).square(), secant)
-    return torch.where(across, mixed, torch.where(upper <= 0, middle, secant))
+    mixed = torch.where(touch > lower, 1 - torch.tanh(touch).square(), chord)
+    return torch.where(across, mixed, torch.where(upper <= 0, middle, chord))
 
 
 # Least squares on 0.01 ≤ u < 200. Only a starting point: Newton's method makes it exact, and any slope is sound.
@@ -236,12 +236,6 @@ def _newton(d: Tensor, upper: Tensor) -> Tensor:
     slope = 1 - t * t
     gap = t + slope * (upper - d) - torch.tanh(upper)
     return d - gap / (-2 * t * slope * (upper.detach() - d))
-
-
-def _secant(f_lower: Tensor, f_upper: Tensor, lower: Tensor, upper: Tensor, tangent: Tensor) -> Tensor:
-    """The slope between the ends, or the given tangent where the ends are too close to tell."""
-    close = upper - lower < torch.finfo(lower.dtype).eps ** (1 / 3)
-    return torch.where(close, tangent, (f_upper - f_lower) / torch.where(close, 1.0, upper - lower))
 
 
 def _divide(a: Tensor, b: Tensor, otherwise: float) -> Tensor:
