@@ -117,6 +117,29 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], Shape]] = {
         lambda: nn.Sequential(nn.Conv2d(1, 4, 5, stride=3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(36, 3)),
         (1, 10, 9),
     ),
+    "transposed": (
+        lambda: nn.Sequential(
+            nn.Conv2d(2, 3, 3, stride=2),
+            nn.ReLU(),
+            nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(64, 3),
+        ),
+        (2, 6, 6),
+    ),
+    "padded": (
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 3, 3, padding=1, padding_mode="circular"),
+            nn.ReLU(),
+            nn.ReflectionPad2d(1),
+            nn.Conv2d(3, 3, 3, stride=2, padding=1, padding_mode="reflect"),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(27, 3),
+        ),
+        (1, 4, 4),
+    ),
     "max-pool": (
         lambda: nn.Sequential(
             nn.Conv2d(1, 3, 3, padding=1),
@@ -162,7 +185,7 @@ def random_network(kind: str, seed: int, dtype: torch.dtype = torch.float32) -> 
                 module.running_var.uniform_(0.3, 2.0)
                 nn.init.normal_(module.weight)
                 nn.init.normal_(module.bias)
-            elif isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d)):
+            elif isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d)):
                 nn.init.normal_(module.weight, std=1.5 / module.weight[0].numel() ** 0.5)
                 nn.init.normal_(module.bias, std=0.3)
     return network.to(dtype).eval(), shape

@@ -110,6 +110,21 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "conv: bias dropped going backward": (affine.Convolution, "backward", _backward(lambda self, out: (out[0], None))),
     "conv: transposed with the wrong offset": (affine.Convolution, "_transposed", _wrong_stride),
+    "transposed conv: radius ignores |W|": (
+        affine.TransposedConvolution,
+        "interval",
+        _interval(lambda self, out: Interval(out.center, out.radius * 0.5)),
+    ),
+    "transposed conv: bias dropped going backward": (
+        affine.TransposedConvolution,
+        "backward",
+        _backward(lambda self, out: (out[0], None)),
+    ),
+    "padding: the frame shifted going backward": (
+        affine.Padded,
+        "backward",
+        _backward(lambda self, out: ([out[0][0].roll(1, dims=-1)], out[1])),
+    ),
     "scale: sign of the factor lost in the radius": (
         affine.Scale,
         "interval",

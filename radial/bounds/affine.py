@@ -154,6 +154,68 @@ class Convolution(Affine):
         return self._apply(x[0], self.weight.abs(), None if self.bias is None else self.bias.abs())
 
 
+class TransposedConvolution(Affine):
+    """ConvTranspose1d and ConvTranspose2d: the adjoint of a convolution, whose own adjoint is that convolution."""
+
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        stride: Sequence[int],
+        padding: Sequence[int],
+        output_padding: Sequence[int],
+        dilation: Sequence[int],
+        groups: int,
+    ) -> None:
+        self.weight, self.bias = weight, bias  # (in, out/groups, *kernel), (out,)
+        self.stride, self.padding, self.dilation, self.groups = list(stride), list(padding), list(dilation), groups
+        self.output_padding = list(output_padding)
+        self.convolve, self.transpose = (
+            (F.conv1d, F.conv_transpose1d) if weight.ndim == 3 else (F.conv2d, F.conv_transpose2d)
+        )
+        self.terms = weight.shape[0] // groups * weight[0, 0].numel() + 1
+        self.spread = weight[0].numel()
+
+    def _apply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return self.transpose(
+            x, weight, bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
+        )
+
+    def interval(self, *x: Interval) -> Interval:  # noqa: D102
+        center = self._apply(x[0].center, self.weight, self.bias)
+        return Interval(center, self._apply(x[0].radius, self.weight.abs(), None))
+
+    def backward(self, rows: Tensor, *x: Interval) -> Backward:  # noqa: D102
+        constant = None if self.bias is None else rows.flatten(3).sum(3) @ self.bias
+        flat = self.convolve(
+            rows.flatten(0, 1), self.weight, None, self.stride, self.padding, self.dilation, self.groups
+        )
+        for axis, size in enumerate(x[0].shape[1:], start=2):
+            flat = flat.narrow(axis, 0, size)  # an output padding beyond the stride makes room for one window more
+        return [flat.reshape(*rows.shape[:2], *flat.shape[1:])], constant
+
+    def magnitude(self, *x: Tensor) -> Tensor:  # noqa: D102
+        return self._apply(x[0], self.weight.abs(), None if self.bias is None else self.bias.abs())
+
+
+class Padded(Affine):
+    """A layer behind a padding that repeats elements (circular, reflect, replicate), which is exact."""
+
+    def __init__(self, padding: "Positive", layer: Convolution) -> None:
+        self.padding, self.layer = padding, layer
+        self.terms, self.spread = layer.terms, layer.spread
+
+    def interval(self, *x: Interval) -> Interval:  # noqa: D102
+        return self.layer.interval(self.padding.interval(*x))
+
+    def backward(self, rows: Tensor, *x: Interval) -> Backward:  # noqa: D102
+        (inner,), constant = self.layer.backward(rows, self.padding.interval(*x))
+        return self.padding.backward(inner, *x)[0], constant
+
+    def magnitude(self, *x: Tensor) -> Tensor:  # noqa: D102
+        return self.layer.magnitude(self.padding.magnitude(*x))
+
+
 class Scale(Affine):
     """y = factor·x + shift, elementwise with broadcasting: constants, normalisation, BatchNorm in eval mode."""
 

@@ -27,8 +27,10 @@ from radial.bounds.layers import (
     gelu,
     leaky_relu,
     max_pool,
+    pad,
     same,
     softplus,
+    transposed_convolution,
 )
 from radial.bounds.nonlinear import ReLU, Sigmoid, Tanh
 from radial.bounds.smooth import SiLU
@@ -302,6 +304,11 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     F.avg_pool2d: _functional_avg_pool,
     F.linear: _functional_linear,
     **dict.fromkeys((F.conv1d, F.conv2d, torch.conv1d, torch.conv2d), _functional_conv),
+    **dict.fromkeys(
+        (F.conv_transpose1d, F.conv_transpose2d, torch.conv_transpose1d, torch.conv_transpose2d),
+        lambda context, x, *args, **kwargs: Applied(transposed_convolution(context, *args, **kwargs), [x]),
+    ),
+    F.pad: lambda context, x, *args, **kwargs: Applied(pad(context, *args, **kwargs), [x]),
     F.dropout: _functional_dropout,
     **dict.fromkeys((torch.matmul, torch.mm, operator.matmul, "matmul", "mm"), _matmul),
     **dict.fromkeys((operator.add, torch.add, "add"), _add),

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from radial.bounds.affine import Convolution, Dense, Op, Positive, Scale
+from radial.bounds.affine import Convolution, Dense, Op, Padded, Positive, Scale, TransposedConvolution
 from radial.bounds.interval import Interval
 from radial.bounds.nonlinear import ELU, Clamp, LeakyReLU, MaxPool, ReLU, Sigmoid, Tanh
 from radial.bounds.smooth import GELU, SiLU, Softplus, TanhGELU
@@ -156,8 +157,13 @@ def dense(context: Context, weight: Tensor, bias: Tensor | None) -> Op:
 
 
 def _convolution(context: Context, layer: Any) -> Op:
+    weight, bias = context.weight(layer.weight), context.weight(layer.bias)
+    assert weight is not None
+    context.needs_axes(weight.ndim)
     if layer.padding_mode != "zeros":
-        context.refuse(f"padding_mode {layer.padding_mode!r} of {type(layer).__name__}")
+        frame = pad(context, layer._reversed_padding_repeated_twice, layer.padding_mode)
+        nothing = [0] * len(layer.stride)
+        return Padded(frame, Convolution(weight, bias, layer.stride, nothing, layer.dilation, layer.groups))
     padding = layer.padding
     if padding == "valid":
         padding = [0] * len(layer.stride)
@@ -166,10 +172,54 @@ def _convolution(context: Context, layer: Any) -> Op:
         if any(width % 2 for width in total):
             context.refuse(f"padding 'same' with an even kernel in {type(layer).__name__} (it pads one side more)")
         padding = [width // 2 for width in total]
-    weight = context.weight(layer.weight)
-    assert weight is not None
+    return Convolution(weight, bias, layer.stride, padding, layer.dilation, layer.groups)
+
+
+def _transposed_convolution(context: Context, m: Any) -> Op:
+    return transposed_convolution(
+        context, m.weight, m.bias, m.stride, m.padding, m.output_padding, m.groups, m.dilation
+    )
+
+
+def transposed_convolution(
+    context: Context,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Op:
+    """Rule of ConvTranspose1d and ConvTranspose2d."""
+    wide, axes = context.weight(weight), weight.ndim - 2
+    assert wide is not None
     context.needs_axes(weight.ndim)
-    return Convolution(weight, context.weight(layer.bias), layer.stride, padding, layer.dilation, layer.groups)
+    stride, padding, output_padding, dilation = (
+        [value] * axes if isinstance(value, int) else list(value)
+        for value in (stride, padding, output_padding, dilation)
+    )
+    return TransposedConvolution(wide, context.weight(bias), stride, padding, output_padding, dilation, groups)
+
+
+def pad(context: Context, widths: Any, mode: str = "constant", value: float | None = None) -> Positive:
+    """Rule of a padding by zeros or by elements of the value itself; widths as for `F.pad`, last axis first."""
+    if mode not in ("constant", "reflect", "replicate", "circular"):
+        context.refuse(f"padding mode {mode!r}")
+    if value not in (None, 0):
+        context.refuse("padding with a value other than 0")
+    if not all(isinstance(width, int) for width in widths) or len(widths) > 2 * (len(context.x.shape) - 1):
+        context.refuse(f"padding of widths {widths!r}")
+    widths = list(widths)
+    return Positive(lambda t: F.pad(t, widths, mode), repeats=True)
+
+
+def _padding(mode: str) -> LayerRule:
+    def rule(context: Context, layer: Any) -> Op:
+        context.needs_axes(4)
+        return pad(context, layer.padding, mode)
+
+    return rule
 
 
 def max_pool(context: Context, layer: Any) -> Op:
@@ -293,6 +343,12 @@ MODULES: dict[type[nn.Module], LayerRule] = {
     nn.Linear: lambda context, m: dense(context, m.weight, m.bias),
     nn.Conv1d: _convolution,
     nn.Conv2d: _convolution,
+    nn.ConvTranspose1d: _transposed_convolution,
+    nn.ConvTranspose2d: _transposed_convolution,
+    nn.ZeroPad2d: _padding("constant"),
+    nn.CircularPad2d: _padding("circular"),
+    nn.ReflectionPad2d: _padding("reflect"),
+    nn.ReplicationPad2d: _padding("replicate"),
     nn.ReLU: lambda context, m: _in_place(context, m, ReLU()),
     nn.ReLU6: lambda context, m: _in_place(context, m, clamp(context, 0, 6)),
     nn.Hardtanh: lambda context, m: _in_place(context, m, clamp(context, m.min_val, m.max_val)),

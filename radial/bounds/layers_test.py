@@ -40,11 +40,13 @@ class Function(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.conv = nn.Parameter(torch.randn(3, 2, 3, 3))
+        self.turned = nn.Parameter(torch.randn(3, 3, 1, 1))
         self.dense = nn.Parameter(torch.randn(4, 12))
         self.matrix = nn.Parameter(torch.randn(4, 3))
 
     def forward(self, x: Tensor) -> Tensor:
         h = F.relu(F.conv2d(x, self.conv, stride=2, padding=1))
+        h = F.conv_transpose2d(h, self.turned)
         h = F.linear(F.avg_pool2d(F.max_pool2d(h, 2, 1), 1).reshape(x.shape[0], -1), self.dense)
         return torch.tanh(h) @ self.matrix
 
@@ -64,6 +66,25 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], bool]] = {
     "Conv2d, padding same": (lambda: nn.Conv2d(2, 3, 3, padding="same"), IMAGE, True),
     "Conv2d, padding valid": (lambda: nn.Conv2d(2, 3, 3, padding="valid"), IMAGE, True),
     "Conv1d": (lambda: nn.Conv1d(2, 4, 3, stride=2, padding=2, dilation=2, groups=2), SEQUENCE, True),
+    "Conv2d, circular": (lambda: nn.Conv2d(2, 3, 3, padding=(1, 2), padding_mode="circular"), IMAGE, True),
+    "Conv2d, reflect": (lambda: nn.Conv2d(2, 3, 3, stride=2, padding=2, padding_mode="reflect"), IMAGE, True),
+    "Conv2d, replicate": (
+        lambda: nn.Conv2d(2, 4, (2, 3), padding="same", groups=2, padding_mode="replicate"), IMAGE, True,
+    ),
+    "Conv1d, circular": (lambda: nn.Conv1d(2, 3, 3, padding=1, padding_mode="circular"), SEQUENCE, True),
+    "ConvTranspose2d": (lambda: nn.ConvTranspose2d(2, 3, 3), IMAGE, True),
+    "ConvTranspose2d, unequal everything": (
+        lambda: nn.ConvTranspose2d(2, 4, (3, 2), (2, 1), (1, 2), (1, 0), groups=2, dilation=(1, 2)), IMAGE, True,
+    ),
+    "ConvTranspose2d, output padding beyond the stride": (
+        lambda: nn.ConvTranspose2d(2, 3, 2, stride=1, output_padding=2, dilation=3, bias=False), IMAGE, True,
+    ),
+    "ConvTranspose1d": (lambda: nn.ConvTranspose1d(2, 3, 3, stride=3, output_padding=1), SEQUENCE, True),
+    "ZeroPad2d": (lambda: nn.ZeroPad2d((1, 0, 2, 1)), IMAGE, True),
+    "CircularPad2d": (lambda: nn.CircularPad2d((1, 2, 3, 0)), IMAGE, True),
+    "ReflectionPad2d": (lambda: nn.ReflectionPad2d(2), IMAGE, True),
+    "ReplicationPad2d": (lambda: nn.Sequential(nn.ReplicationPad2d((2, 1, 0, 3)), nn.AvgPool2d(2)), IMAGE, True),
+    "padding by a function": (lambda: Apply(lambda x: F.pad(F.pad(x, (1, 2, 0, 1), "reflect"), (1, -2))), IMAGE, True),
     "AvgPool2d": (lambda: nn.AvgPool2d(3, stride=2, padding=1), IMAGE, True),
     "AvgPool2d, ceil, no padding counted": (
         lambda: nn.AvgPool2d(2, stride=2, padding=1, ceil_mode=True, count_include_pad=False), IMAGE, True,
@@ -216,7 +237,9 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
     "max-pooling without channels": (lambda: nn.MaxPool2d(2), (6, 6), "axes"),
     "an output without an axis": (lambda: Apply(lambda x: x.sum(1)), FLAT, "no axis besides the batch"),
     "keywords only": (lambda: Apply(lambda x: torch.flatten(input=x, start_dim=1)), IMAGE, "keywords only"),
-    "circular padding": (lambda: nn.Conv2d(2, 2, 3, padding=1, padding_mode="circular"), IMAGE, "circular"),
+    "padding with ones": (lambda: Apply(lambda x: F.pad(x, (1, 1), value=1.0)), IMAGE, "value other than 0"),
+    "padding of the batch": (lambda: Apply(lambda x: F.pad(x, (0, 0, 1, 1))), FLAT, "padding of widths"),
+    "padding without channels": (lambda: nn.ReflectionPad2d(1), (6, 6), "axes"),
     "ceil mode of max-pooling": (lambda: nn.MaxPool2d(2, ceil_mode=True), IMAGE, "ceil_mode"),
     "BatchNorm of the batch itself": (lambda: nn.BatchNorm1d(6, track_running_stats=False), FLAT, "running statistics"),
     "in place on a value used again": (
