@@ -102,6 +102,12 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], Shape]] = {
     "softplus": (_mlp(nn.Softplus(), nn.Softplus(3.0)), (5,)),
     "silu": (_mlp(nn.SiLU(), nn.SiLU()), (5,)),
     "gelu": (_mlp(nn.GELU(), nn.GELU("tanh")), (5,)),
+    "layer-norm": (
+        lambda: nn.Sequential(
+            nn.Linear(5, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 3)
+        ),
+        (5,),
+    ),
     "conv": (
         lambda: nn.Sequential(
             nn.Conv2d(2, 4, 3, stride=2, padding=1),
@@ -183,6 +189,9 @@ def random_network(kind: str, seed: int, dtype: torch.dtype = torch.float32) -> 
             if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
                 module.running_mean.normal_(0, 0.3)
                 module.running_var.uniform_(0.3, 2.0)
+                nn.init.normal_(module.weight)
+                nn.init.normal_(module.bias)
+            elif isinstance(module, nn.LayerNorm):
                 nn.init.normal_(module.weight)
                 nn.init.normal_(module.bias)
             elif isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d)):

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import radial as rr
-from radial.bounds import activation, affine, backward, nonlinear, rounding, smooth
+from radial.bounds import activation, affine, backward, nonlinear, normalized, rounding, smooth
 from radial.bounds.interval import Interval
 from radial.core.ball import Ball
 from radial.core.data import Bounds
@@ -24,6 +24,9 @@ def quick_proof() -> None:
     for seed in range(2):
         proofs.check_affine_exact(seed)
     proofs.check_overflow()
+    for name in proofs.SINGLE:
+        for seed in range(5):
+            proofs.check_single(name, seed)
     for kind in proofs.every_kind():
         proofs.check_zero_radius(kind, seed=1)
     for kind in proofs.every_kind():
@@ -81,6 +84,18 @@ def _image_of_ends(original: Any) -> Any:
         return Interval.between(torch.minimum(left, right), torch.maximum(left, right))
 
     return interval
+
+
+def _squares_of_middle(original: Any) -> Any:
+    def squares(lower: torch.Tensor, upper: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        middle = ((lower + upper) / 2).square()
+        return middle, middle
+
+    return staticmethod(squares)
+
+
+def _with_slope(self: Any, rows: torch.Tensor, out: Any) -> Any:
+    return [rows * (1.0 if self.weight is None else self.weight) * self._lines[0]], out[1]
 
 
 def _pool_of_lower(original: Any) -> Any:
@@ -162,6 +177,12 @@ MUTANTS: dict[str, Mutant] = {
     "softplus: tangent points ignored": (smooth.Softplus, "stationary", _no_stationary_points),
     "silu, gelu: tangent points ignored": (smooth.Gated, "stationary", _no_stationary_points),
     "silu, gelu: interval by both ends, as if monotone": (smooth.Gated, "interval", _image_of_ends),
+    "layer norm: the spread as if it were fixed": (normalized.LayerNorm, "_squares", _squares_of_middle),
+    "layer norm: mean not subtracted going backward": (
+        normalized.LayerNorm,
+        "backward",
+        lambda original: lambda self, rows, *x: _with_slope(self, rows, original(self, rows, *x)),
+    ),
     "max-pool: upper end from the centre": (nonlinear.MaxPool, "interval", _pool_of_lower),
     "interval: lower and upper swapped in a form": (
         backward,

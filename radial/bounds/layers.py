@@ -16,6 +16,7 @@ from torch import Tensor, fx, nn
 from radial.bounds.affine import Convolution, Dense, Op, Padded, Positive, Scale, TransposedConvolution
 from radial.bounds.interval import Interval
 from radial.bounds.nonlinear import ELU, Clamp, LeakyReLU, MaxPool, ReLU, Sigmoid, Tanh
+from radial.bounds.normalized import LayerNorm
 from radial.bounds.smooth import GELU, SiLU, Softplus, TanhGELU
 from radial.core.data import BadInput
 
@@ -247,6 +248,23 @@ def _batch_norm(context: Context, layer: Any) -> Op:
     return Scale(factor.view(shape), total.view(shape), parts.view(shape), terms=16)
 
 
+def layer_norm(
+    context: Context,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Op:
+    """Rule of LayerNorm over the last axes."""
+    shape = tuple(normalized_shape)
+    if len(shape) >= len(context.x.shape) or shape != tuple(context.x.shape[-len(shape) :]):
+        context.refuse(f"LayerNorm of shape {shape} on a value of shape {tuple(context.x.shape)}")
+    if not eps >= 1e-12:
+        context.refuse("LayerNorm with eps < 1e-12")
+    dtype = context.parameter_dtype(context.x.interval.center.dtype)
+    return LayerNorm(shape, context.weight(weight), context.weight(bias), eps, dtype)
+
+
 def avg_pool(context: Context, layer: nn.AvgPool2d) -> Op:
     """Rule of AvgPool2d."""
     context.needs_axes(4)
@@ -318,7 +336,7 @@ def _shares_memory(context: Context, node: fx.Node) -> bool:
         return False
     if node.op == "call_module":
         layer = context.network.get_submodule(str(node.target))
-        passes = (nn.Flatten, nn.Identity, nn.Dropout, nn.Dropout2d)
+        passes = (nn.Flatten, nn.Identity, nn.Dropout, nn.Dropout2d, nn.ZeroPad2d)
         return isinstance(layer, passes) or bool(getattr(layer, "inplace", False)) or rule_for(layer) is _refuse
     name = str(getattr(node.target, "__name__", node.target))
     allocates = ("linear", "conv1d", "conv2d", "max_pool2d", "avg_pool2d", "matmul", "mm", "add", "sub", "mul", "cat")
@@ -367,4 +385,5 @@ MODULES: dict[type[nn.Module], LayerRule] = {
     nn.Dropout2d: lambda _, m: Positive(same),
     nn.BatchNorm1d: _batch_norm,
     nn.BatchNorm2d: _batch_norm,
+    nn.LayerNorm: lambda context, m: layer_norm(context, m.normalized_shape, m.weight, m.bias, m.eps),
 }

@@ -93,6 +93,10 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], bool]] = {
     "BatchNorm1d on sequences": (lambda: nn.BatchNorm1d(2), SEQUENCE, True),
     "BatchNorm2d": (lambda: nn.BatchNorm2d(2), IMAGE, True),
     "BatchNorm2d without weights": (lambda: nn.BatchNorm2d(2, affine=False), IMAGE, True),
+    "LayerNorm": (lambda: nn.LayerNorm(6), FLAT, False),
+    "LayerNorm over two axes": (lambda: nn.LayerNorm((6, 6)), IMAGE, False),
+    "LayerNorm of a sequence": (lambda: nn.Sequential(nn.Linear(9, 5), nn.LayerNorm(5, bias=False)), SEQUENCE, False),
+    "LayerNorm by a function": (lambda: Apply(lambda x: F.layer_norm(x, (6,), eps=0.1)), FLAT, False),
     "Dropout": (lambda: nn.Dropout(0.9), FLAT, True),
     "Flatten": (lambda: nn.Flatten(), IMAGE, True),
     "Flatten, the last axes": (lambda: nn.Flatten(-2), IMAGE, True),
@@ -148,6 +152,9 @@ def build(name: str, dtype: torch.dtype = torch.float64) -> tuple[nn.Module, rr.
         if isinstance(module, (nn.BatchNorm1d, nn.BatchNorm2d)):
             module.running_mean.normal_()
             module.running_var.uniform_(0.5, 2)
+        if isinstance(module, nn.LayerNorm):
+            for parameter in module.parameters():
+                nn.init.normal_(parameter)
     center = torch.randn(3, *shape, dtype=dtype)
     return layer, rr.Ball(center, 0.4), affine
 
@@ -192,7 +199,7 @@ def test_sound_form_of_each_layer_holds_in_float32(name: str) -> None:
 class Unknown(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.norm = nn.Linear(6, 6), nn.LayerNorm(6)
+        self.first, self.norm = nn.Linear(6, 6), nn.Softsign()
 
     def forward(self, x: Tensor) -> Tensor:
         return self.norm(self.first(x))
@@ -210,7 +217,7 @@ def patched() -> nn.Module:
 
 
 REFUSED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
-    "a layer without a rule": (Unknown, FLAT, "LayerNorm at 'norm'"),
+    "a layer without a rule": (Unknown, FLAT, "Softsign at 'norm'"),
     "a function without a rule": (lambda: Apply(torch.exp), FLAT, "function exp"),
     "a method without a rule": (lambda: Apply(lambda x: x.abs()), FLAT, "method abs"),
     "a subclass with a forward of its own": (lambda: nn.Sequential(OwnForward(6, 6)), FLAT, "exp"),
@@ -219,6 +226,8 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
     "Softplus that falls": (lambda: nn.Softplus(-1.0), FLAT, "beta"),
     "Softplus that jumps": (lambda: nn.Softplus(threshold=3.0), FLAT, "threshold"),
     "Softplus that overflows": (lambda: nn.Softplus(threshold=100.0), FLAT, "threshold"),
+    "LayerNorm over the batch": (lambda: Apply(lambda x: F.layer_norm(x, (6, 6))), FLAT, "LayerNorm of shape"),
+    "LayerNorm without eps": (lambda: nn.LayerNorm(6, eps=0.0), FLAT, "eps"),
     "a product of two branches": (lambda: Apply(lambda x: x * x), FLAT, "product of two values"),
     "a power": (lambda: Apply(lambda x: x**2), FLAT, "pow"),
     "division by the input": (lambda: Apply(lambda x: 1 / x), FLAT, "division by a value"),
