@@ -78,6 +78,23 @@ class Conv1d(nn.Module):
         return self.body(x)
 
 
+class Recurrent(nn.Module):
+    """A step of a cell from a state that is a buffer, and a second step, whose state depends on the input."""
+
+    def __init__(self, cell: type[nn.LSTMCell] | type[nn.GRUCell]) -> None:
+        super().__init__()
+        self.first, self.second, self.head = cell(5, 6), cell(5, 6), nn.Linear(6, 3)
+        self.register_buffer("hidden", torch.linspace(-0.8, 0.9, 6).unsqueeze(0))
+        self.pair = cell is nn.LSTMCell
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.hidden.expand(x.shape[0], -1)
+        if self.pair:
+            h, c = self.first(x, (h, h))
+            return self.head(self.second(x, (h, c))[0])
+        return self.head(self.second(x, self.first(x, h)))
+
+
 def _mlp(*layers: nn.Module) -> Callable[[], nn.Module]:
     def build() -> nn.Module:
         modules: list[nn.Module] = [nn.Linear(5, 16)]
@@ -108,6 +125,8 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], Shape]] = {
         ),
         (5,),
     ),
+    "lstm": (lambda: Recurrent(nn.LSTMCell), (5,)),
+    "gru": (lambda: Recurrent(nn.GRUCell), (5,)),
     "conv": (
         lambda: nn.Sequential(
             nn.Conv2d(2, 4, 3, stride=2, padding=1),

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import radial as rr
-from radial.bounds import activation, affine, backward, nonlinear, normalized, rounding, smooth
+from radial.bounds import activation, affine, backward, nonlinear, normalized, recurrent, rounding, smooth
 from radial.bounds.interval import Interval
 from radial.core.ball import Ball
 from radial.core.data import Bounds
@@ -98,6 +98,14 @@ def _with_slope(self: Any, rows: torch.Tensor, out: Any) -> Any:
     return [rows * (1.0 if self.weight is None else self.weight) * self._lines[0]], out[1]
 
 
+def _two_corners(original: Any) -> Any:
+    def interval(self: Any, *x: Interval) -> Interval:
+        first, second = x[0].lower * x[1].lower, x[0].upper * x[1].upper
+        return Interval.between(torch.minimum(first, second), torch.maximum(first, second))
+
+    return interval
+
+
 def _pool_of_lower(original: Any) -> Any:
     return lambda self, *x: Interval.between(self._pool(x[0].lower), self._pool(x[0].center))
 
@@ -182,6 +190,28 @@ MUTANTS: dict[str, Mutant] = {
         normalized.LayerNorm,
         "backward",
         lambda original: lambda self, rows, *x: _with_slope(self, rows, original(self, rows, *x)),
+    ),
+    "product: the radii's product forgotten": (
+        nonlinear.Product,
+        "backward",
+        lambda original: (
+            lambda self, rows, *x: original(self, rows, *(Interval(part.center, 0 * part.radius) for part in x))
+        ),
+    ),
+    "product: interval of two corners": (nonlinear.Product, "interval", _two_corners),
+    "gru: the state not blended in": (
+        recurrent._Step,
+        "_gru",
+        lambda original: lambda self, x, h: self.emit(nonlinear.Tanh(), [self._both(x, h, 2)]),
+    ),
+    "lstm: forget gate ignored": (
+        recurrent._Step,
+        "_times",
+        lambda original: (
+            lambda self, gate, value, parts=None: original(
+                self, gate, 0 * value if isinstance(value, torch.Tensor) else value, parts
+            )
+        ),
     ),
     "max-pool: upper end from the centre": (nonlinear.MaxPool, "interval", _pool_of_lower),
     "interval: lower and upper swapped in a form": (

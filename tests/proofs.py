@@ -143,7 +143,15 @@ def check_attained(seed: int, methods: dict[str, object] | None = None) -> int:
     return len(found)
 
 
+class Product(nn.Module):
+    """x₀·x₁, twice."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * x[:, [1, 0]]
+
+
 SINGLE: dict[str, nn.Module] = {
+    "product": Product(),
     "softplus": nn.Softplus(),
     "silu": nn.SiLU(),
     "gelu": nn.GELU(),

@@ -58,7 +58,9 @@ def test_wide_layers_of_atari_size() -> None:
 
 
 @pytest.mark.parametrize("nets", [pytest.param(1, id="short"), pytest.param(25, id="long", marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("kind", ["relu", "tanh", "max-pool", "residual", "softplus", "silu", "gelu", "layer-norm"])
+@pytest.mark.parametrize(
+    "kind", ["relu", "tanh", "max-pool", "residual", "softplus", "silu", "gelu", "layer-norm", "lstm", "gru"]
+)
 def test_pgd_cannot_cross_a_bound(kind: str, nets: int) -> None:
     """50 states of each kind (1,250 nightly), 50 steps, 20 restarts."""
     for seed in range(nets):

@@ -232,7 +232,7 @@ class Scale(Affine):
         return Interval(center, (x[0].radius * self.factor.abs()).expand(-1, *center.shape[1:]))
 
     def backward(self, rows: Tensor, *x: Interval) -> Backward:  # noqa: D102
-        return [_sum_to(rows * _beside_rows(self.factor, rows), x[0].shape)], _per_row(
+        return [sum_to(rows * _beside_rows(self.factor, rows), x[0].shape)], _per_row(
             rows * _beside_rows(self.shift, rows)
         )
 
@@ -253,7 +253,7 @@ class Combine(Affine):
         return Interval(center, (x[0].radius + x[1].radius).expand(-1, *center.shape[1:]))
 
     def backward(self, rows: Tensor, *x: Interval) -> Backward:  # noqa: D102
-        return [_sum_to(rows, x[0].shape), _sum_to(self.sign * rows, x[1].shape)], None
+        return [sum_to(rows, x[0].shape), sum_to(self.sign * rows, x[1].shape)], None
 
     def magnitude(self, *x: Tensor) -> Tensor:  # noqa: D102
         return x[0] + x[1]
@@ -315,7 +315,7 @@ def _beside_rows(constant: Tensor, rows: Tensor) -> Tensor:
     return constant.unsqueeze(1) if constant.ndim == rows.ndim - 1 else constant
 
 
-def _sum_to(rows: Tensor, shape: torch.Size) -> Tensor:
+def sum_to(rows: Tensor, shape: torch.Size) -> Tensor:
     """Undo the broadcasting of an input of this shape: (B, K, *out) → (B, K, *shape)."""
     stretched = [axis for axis, size in enumerate(shape, start=2) if size == 1 and rows.shape[axis] != 1]
     return rows.sum(stretched, keepdim=True) if stretched else rows

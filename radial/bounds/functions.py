@@ -33,7 +33,7 @@ from radial.bounds.layers import (
     softplus,
     transposed_convolution,
 )
-from radial.bounds.nonlinear import ReLU, Sigmoid, Tanh
+from radial.bounds.nonlinear import Product, ReLU, Sigmoid, Tanh
 from radial.bounds.smooth import SiLU
 from radial.core.data import BadInput
 
@@ -41,6 +41,8 @@ from radial.core.data import BadInput
 def function_op(context: Context, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The operator of a function or method call, or the error that names it."""
     rule = FUNCTIONS.get(context.node.target)
+    if rule is _get_item and isinstance(args[0], tuple) and isinstance(args[1], int):
+        return args[0][args[1]]  # of the pair that an LSTM returns
     if rule is None:
         home = "method" if context.node.op == "call_method" else "function"
         raise UnsupportedLayer(
@@ -162,7 +164,9 @@ def _sum(context: Context, a: Any, b: Any, sign: float) -> Applied:
 
 def _multiply(context: Context, a: Any, b: Any) -> Applied:
     if _is_set(a) and _is_set(b):
-        context.refuse("a product of two values that both depend on the input")
+        if len(a.shape) != len(b.shape):
+            context.refuse("a product of two branches with different numbers of axes")
+        return Applied(Product(), [a, b])
     x, value = (a, b) if _is_set(a) else (b, a)
     return _scale(context, x, context.constant(value), context.constant(0.0))
 

@@ -34,6 +34,32 @@ class Residual(nn.Module):
         return x + self.branch(x) if self.sign > 0 else x - self.branch(x)
 
 
+class Recurrent(nn.Module):
+    """One step of a cell whose state is absent, a buffer, part of the input, or all of it."""
+
+    def __init__(self, cell: nn.Module, state: str | None = None) -> None:
+        super().__init__()
+        self.cell, self.state, self.size = cell, state, cell.hidden_size
+        self.pair = isinstance(cell, nn.LSTMCell)
+        self.register_buffer("hidden", torch.randn(1, cell.hidden_size))
+        self.register_buffer("memory", torch.randn(1, cell.hidden_size))
+        self.register_buffer("seen", torch.randn(1, cell.input_size))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.state is None:
+            h, c = self.cell(x)
+            return torch.cat([h, c], dim=1)
+        if self.state == "constant":
+            h, c = self.hidden.expand(x.shape[0], -1), self.memory.expand(x.shape[0], -1)
+        elif self.state == "input":
+            x, h, c = x[:, : -2 * self.size] if self.pair else x[:, : -self.size], x[:, -self.size :], x[:, : self.size]
+        else:
+            x, h = self.seen.expand(x.shape[0], -1), x
+        if self.pair:
+            return self.cell(x, (h, c))[0]
+        return self.cell(x, hx=h)
+
+
 class Function(nn.Module):
     """Weights used through torch.nn.functional instead of layers."""
 
@@ -133,6 +159,17 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], bool]] = {
         IMAGE, True,
     ),
     "unsqueeze and squeeze": (lambda: Apply(lambda x: x.unsqueeze(1).squeeze(1).contiguous()), FLAT, True),
+    "product of two branches": (lambda: Apply(lambda x: x[:, :3] * torch.sigmoid(x[:, 3:])), FLAT, False),
+    "square": (lambda: Apply(lambda x: x * x), FLAT, False),
+    "product with broadcasting": (lambda: Apply(lambda x: x.mean(1, keepdim=True) * x), FLAT, False),
+    "LSTMCell": (lambda: Recurrent(nn.LSTMCell(6, 4)), FLAT, False),
+    "LSTMCell with a state": (lambda: Recurrent(nn.LSTMCell(6, 4, bias=False), "constant"), FLAT, False),
+    "LSTMCell with a bounded state": (lambda: Recurrent(nn.LSTMCell(2, 2), "input"), FLAT, False),
+    "GRUCell": (lambda: nn.GRUCell(6, 4), FLAT, False),
+    "GRUCell with a state": (lambda: Recurrent(nn.GRUCell(6, 4), "constant"), FLAT, False),
+    "GRUCell with a bounded state": (lambda: Recurrent(nn.GRUCell(4, 2, bias=False), "input"), FLAT, False),
+    "GRUCell of a bounded state alone": (lambda: Recurrent(nn.GRUCell(3, 6), "state"), FLAT, False),
+    "RNNCell with a state": (lambda: Recurrent(nn.RNNCell(6, 4, nonlinearity="relu"), "constant"), FLAT, False),
     "functions": (Function, IMAGE, False),
     "torch functions": (
         lambda: Apply(lambda x: F.leaky_relu(torch.sigmoid(x)) + F.elu(x) + F.hardtanh(x) + F.relu6(x)), FLAT, False,
@@ -228,7 +265,11 @@ REFUSED: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...], str]] = {
     "Softplus that overflows": (lambda: nn.Softplus(threshold=100.0), FLAT, "threshold"),
     "LayerNorm over the batch": (lambda: Apply(lambda x: F.layer_norm(x, (6, 6))), FLAT, "LayerNorm of shape"),
     "LayerNorm without eps": (lambda: nn.LayerNorm(6, eps=0.0), FLAT, "eps"),
-    "a product of two branches": (lambda: Apply(lambda x: x * x), FLAT, "product of two values"),
+    "a product of two branches of different axes": (
+        lambda: Apply(lambda x: x * x.mean(1)), IMAGE, "different numbers of axes",
+    ),
+    "a cell on a sequence": (lambda: nn.GRUCell(9, 3), SEQUENCE, "GRUCell on a value of shape"),
+    "a whole LSTM": (lambda: nn.LSTM(9, 3), SEQUENCE, "LSTM"),
     "a power": (lambda: Apply(lambda x: x**2), FLAT, "pow"),
     "division by the input": (lambda: Apply(lambda x: 1 / x), FLAT, "division by a value"),
     "softmax": (lambda: Apply(lambda x: x.softmax(1)), FLAT, "softmax"),

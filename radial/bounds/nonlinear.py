@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from radial.bounds.activation import Activation, LinePair, secant
-from radial.bounds.affine import Backward
+from radial.bounds.affine import Backward, sum_to
 from radial.bounds.interval import Interval, rectified
 
 TRANSCENDENTAL = 16  # units of roundoff allowed to tanh, exp and their kin: every library we know stays below 8
@@ -242,6 +242,38 @@ def _divide(a: Tensor, b: Tensor, otherwise: float) -> Tensor:
     """a/b, or `otherwise` where b is not positive; safe to differentiate."""
     positive = b > 0
     return torch.where(positive, a / torch.where(positive, b, 1.0), otherwise)
+
+
+class Product:
+    """x·y of two values that both depend on the input: gates, squares.
+
+    With the centres c, d of both intervals x·y = c·y + d·x − c·d + (x − c)·(y − d), and the last term is at most the
+    product of the radii in absolute value: the mean of McCormick's two planes, below and above.
+    """
+
+    affine = False
+    separable = False
+    terms = 2
+    spread = 1
+    partial = 1.0
+
+    def interval(self, *x: Interval) -> Interval:  # noqa: D102
+        corners = [a * b for a in (x[0].lower, x[0].upper) for b in (x[1].lower, x[1].upper)]
+        low = torch.minimum(torch.minimum(corners[0], corners[1]), torch.minimum(corners[2], corners[3]))
+        high = torch.maximum(torch.maximum(corners[0], corners[1]), torch.maximum(corners[2], corners[3]))
+        return Interval.between(low, high)
+
+    def backward(self, rows: Tensor, *x: Interval) -> Backward:  # noqa: D102
+        c, d = (part.center.unsqueeze(1) for part in x)
+        apart = (x[0].radius * x[1].radius).unsqueeze(1)
+        constant = (rows * (c * d) + rows.abs() * apart).flatten(2).sum(2)
+        return [sum_to(rows * d, x[0].shape), sum_to(rows * c, x[1].shape)], -constant
+
+    def magnitude(self, *x: Tensor) -> Tensor:  # noqa: D102
+        return 4 * x[0] * x[1]
+
+    def inference(self, *x: Tensor) -> Tensor:  # noqa: D102
+        return x[0] * x[1]
 
 
 def _taken(x: Tensor, places: Tensor) -> Tensor:
