@@ -78,6 +78,23 @@ class Conv1d(nn.Module):
         return self.body(x)
 
 
+class Recurrent(nn.Module):
+    """A step of a cell from a state that is a buffer, and a second step, whose state depends on the input."""
+
+    def __init__(self, cell: type[nn.LSTMCell] | type[nn.GRUCell]) -> None:
+        super().__init__()
+        self.first, self.second, self.head = cell(5, 6), cell(5, 6), nn.Linear(6, 3)
+        self.register_buffer("hidden", torch.linspace(-0.8, 0.9, 6).unsqueeze(0))
+        self.pair = cell is nn.LSTMCell
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.hidden.expand(x.shape[0], -1)
+        if self.pair:
+            h, c = self.first(x, (h, h))
+            return self.head(self.second(x, (h, c))[0])
+        return self.head(self.second(x, self.first(x, h)))
+
+
 def _mlp(*layers: nn.Module) -> Callable[[], nn.Module]:
     def build() -> nn.Module:
         modules: list[nn.Module] = [nn.Linear(5, 16)]
@@ -99,6 +116,17 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], Shape]] = {
     "sigmoid": (_mlp(nn.Sigmoid(), nn.LeakyReLU(1.5)), (5,)),
     "elu": (_mlp(nn.ELU(0.7), nn.ELU(1.6)), (5,)),
     "clamp": (_mlp(nn.Hardtanh(-0.4, 0.9), nn.ReLU6()), (5,)),
+    "softplus": (_mlp(nn.Softplus(), nn.Softplus(3.0)), (5,)),
+    "silu": (_mlp(nn.SiLU(), nn.SiLU()), (5,)),
+    "gelu": (_mlp(nn.GELU(), nn.GELU("tanh")), (5,)),
+    "layer-norm": (
+        lambda: nn.Sequential(
+            nn.Linear(5, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, 8), nn.LayerNorm(8), nn.Linear(8, 3)
+        ),
+        (5,),
+    ),
+    "lstm": (lambda: Recurrent(nn.LSTMCell), (5,)),
+    "gru": (lambda: Recurrent(nn.GRUCell), (5,)),
     "conv": (
         lambda: nn.Sequential(
             nn.Conv2d(2, 4, 3, stride=2, padding=1),
@@ -113,6 +141,29 @@ KINDS: dict[str, tuple[Callable[[], nn.Module], Shape]] = {
     "strided": (
         lambda: nn.Sequential(nn.Conv2d(1, 4, 5, stride=3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(36, 3)),
         (1, 10, 9),
+    ),
+    "transposed": (
+        lambda: nn.Sequential(
+            nn.Conv2d(2, 3, 3, stride=2),
+            nn.ReLU(),
+            nn.ConvTranspose2d(3, 4, 3, stride=2, padding=1, output_padding=1),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(64, 3),
+        ),
+        (2, 6, 6),
+    ),
+    "padded": (
+        lambda: nn.Sequential(
+            nn.Conv2d(1, 3, 3, padding=1, padding_mode="circular"),
+            nn.ReLU(),
+            nn.ReflectionPad2d(1),
+            nn.Conv2d(3, 3, 3, stride=2, padding=1, padding_mode="reflect"),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(27, 3),
+        ),
+        (1, 4, 4),
     ),
     "max-pool": (
         lambda: nn.Sequential(
@@ -159,7 +210,10 @@ def random_network(kind: str, seed: int, dtype: torch.dtype = torch.float32) -> 
                 module.running_var.uniform_(0.3, 2.0)
                 nn.init.normal_(module.weight)
                 nn.init.normal_(module.bias)
-            elif isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d)):
+            elif isinstance(module, nn.LayerNorm):
+                nn.init.normal_(module.weight)
+                nn.init.normal_(module.bias)
+            elif isinstance(module, (nn.Linear, nn.Conv1d, nn.Conv2d, nn.ConvTranspose2d)):
                 nn.init.normal_(module.weight, std=1.5 / module.weight[0].numel() ** 0.5)
                 nn.init.normal_(module.bias, std=0.3)
     return network.to(dtype).eval(), shape

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import radial as rr
-from radial.bounds import activation, affine, backward, nonlinear, rounding
+from radial.bounds import activation, affine, backward, nonlinear, normalized, recurrent, rounding, smooth
 from radial.bounds.interval import Interval
 from radial.core.ball import Ball
 from radial.core.data import Bounds
@@ -24,6 +24,9 @@ def quick_proof() -> None:
     for seed in range(2):
         proofs.check_affine_exact(seed)
     proofs.check_overflow()
+    for name in proofs.SINGLE:
+        for seed in range(5):
+            proofs.check_single(name, seed)
     for kind in proofs.every_kind():
         proofs.check_zero_radius(kind, seed=1)
     for kind in proofs.every_kind():
@@ -75,6 +78,34 @@ def _no_stationary_points(original: Any) -> Any:
     return lambda self, slope: []
 
 
+def _image_of_ends(original: Any) -> Any:
+    def interval(self: Any, *x: Interval) -> Interval:
+        left, right = self.value(x[0].lower), self.value(x[0].upper)
+        return Interval.between(torch.minimum(left, right), torch.maximum(left, right))
+
+    return interval
+
+
+def _squares_of_middle(original: Any) -> Any:
+    def squares(lower: torch.Tensor, upper: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        middle = ((lower + upper) / 2).square()
+        return middle, middle
+
+    return staticmethod(squares)
+
+
+def _with_slope(self: Any, rows: torch.Tensor, out: Any) -> Any:
+    return [rows * (1.0 if self.weight is None else self.weight) * self._lines[0]], out[1]
+
+
+def _two_corners(original: Any) -> Any:
+    def interval(self: Any, *x: Interval) -> Interval:
+        first, second = x[0].lower * x[1].lower, x[0].upper * x[1].upper
+        return Interval.between(torch.minimum(first, second), torch.maximum(first, second))
+
+    return interval
+
+
 def _pool_of_lower(original: Any) -> Any:
     return lambda self, *x: Interval.between(self._pool(x[0].lower), self._pool(x[0].center))
 
@@ -102,6 +133,21 @@ MUTANTS: dict[str, Mutant] = {
     ),
     "conv: bias dropped going backward": (affine.Convolution, "backward", _backward(lambda self, out: (out[0], None))),
     "conv: transposed with the wrong offset": (affine.Convolution, "_transposed", _wrong_stride),
+    "transposed conv: radius ignores |W|": (
+        affine.TransposedConvolution,
+        "interval",
+        _interval(lambda self, out: Interval(out.center, out.radius * 0.5)),
+    ),
+    "transposed conv: bias dropped going backward": (
+        affine.TransposedConvolution,
+        "backward",
+        _backward(lambda self, out: (out[0], None)),
+    ),
+    "padding: the frame shifted going backward": (
+        affine.Padded,
+        "backward",
+        _backward(lambda self, out: ([out[0][0].roll(1, dims=-1)], out[1])),
+    ),
     "scale: sign of the factor lost in the radius": (
         affine.Scale,
         "interval",
@@ -136,6 +182,37 @@ MUTANTS: dict[str, Mutant] = {
     "relu: lower and upper line the same": (nonlinear.ReLU, "lines", _only_lower_line),
     "tanh: tangent points ignored": (nonlinear.Tanh, "stationary", _no_stationary_points),
     "elu: tangent points ignored": (nonlinear.ELU, "stationary", _no_stationary_points),
+    "softplus: tangent points ignored": (smooth.Softplus, "stationary", _no_stationary_points),
+    "silu, gelu: tangent points ignored": (smooth.Gated, "stationary", _no_stationary_points),
+    "silu, gelu: interval by both ends, as if monotone": (smooth.Gated, "interval", _image_of_ends),
+    "layer norm: the spread as if it were fixed": (normalized.LayerNorm, "_squares", _squares_of_middle),
+    "layer norm: mean not subtracted going backward": (
+        normalized.LayerNorm,
+        "backward",
+        lambda original: lambda self, rows, *x: _with_slope(self, rows, original(self, rows, *x)),
+    ),
+    "product: the radii's product forgotten": (
+        nonlinear.Product,
+        "backward",
+        lambda original: (
+            lambda self, rows, *x: original(self, rows, *(Interval(part.center, 0 * part.radius) for part in x))
+        ),
+    ),
+    "product: interval of two corners": (nonlinear.Product, "interval", _two_corners),
+    "gru: the state not blended in": (
+        recurrent._Step,
+        "_gru",
+        lambda original: lambda self, x, h: self.emit(nonlinear.Tanh(), [self._both(x, h, 2)]),
+    ),
+    "lstm: forget gate ignored": (
+        recurrent._Step,
+        "_times",
+        lambda original: (
+            lambda self, gate, value, parts=None: original(
+                self, gate, 0 * value if isinstance(value, torch.Tensor) else value, parts
+            )
+        ),
+    ),
     "max-pool: upper end from the centre": (nonlinear.MaxPool, "interval", _pool_of_lower),
     "interval: lower and upper swapped in a form": (
         backward,

@@ -143,6 +143,37 @@ def check_attained(seed: int, methods: dict[str, object] | None = None) -> int:
     return len(found)
 
 
+class Product(nn.Module):
+    """x₀·x₁, twice."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x * x[:, [1, 0]]
+
+
+SINGLE: dict[str, nn.Module] = {
+    "product": Product(),
+    "softplus": nn.Softplus(),
+    "silu": nn.SiLU(),
+    "gelu": nn.GELU(),
+    "gelu by tanh": nn.GELU("tanh"),
+    "layer norm": nn.LayerNorm(2, elementwise_affine=False),
+}
+
+
+def check_single(name: str, seed: int) -> None:
+    """One layer on 200 random boxes, nothing around it to hide a gap: a grid of 21² points in each."""
+    rng = generator(seed)
+    center = 2.5 * torch.randn(200, 2, generator=rng)
+    radius = 10.0 ** -(seed % 5) * torch.rand(2, generator=rng) * 4
+    ball = rr.Ball(center, radius)
+    steps = torch.cartesian_prod(torch.linspace(-1, 1, 21), torch.linspace(-1, 1, 21)).unsqueeze(1)
+    x = (center + steps * radius).clamp(ball.box().lower, ball.box().upper)
+    y = outputs(SINGLE[name], x)
+    with torch.no_grad():
+        for method in METHODS:
+            assert_encloses(rr.sound(method)(SINGLE[name], ball), y, 0, f"sound {method} on {name} alone, seed {seed}")
+
+
 def check_overflow() -> None:
     """Where float32 overflows, no finite bound may be given, whatever float64 could still represent."""
     network = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 2))

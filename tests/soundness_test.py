@@ -58,9 +58,11 @@ def test_wide_layers_of_atari_size() -> None:
 
 
 @pytest.mark.parametrize("nets", [pytest.param(1, id="short"), pytest.param(25, id="long", marks=pytest.mark.nightly)])
-@pytest.mark.parametrize("kind", ["relu", "tanh", "max-pool", "residual"])
+@pytest.mark.parametrize(
+    "kind", ["relu", "tanh", "max-pool", "residual", "softplus", "silu", "gelu", "layer-norm", "lstm", "gru"]
+)
 def test_pgd_cannot_cross_a_bound(kind: str, nets: int) -> None:
-    """200 states (5,000 nightly), 50 steps, 20 restarts."""
+    """50 states of each kind (1,250 nightly), 50 steps, 20 restarts."""
     for seed in range(nets):
         proofs.check_attacks(kind, seed, states=50, steps=50, restarts=20)
 
@@ -87,6 +89,12 @@ def test_radius_zero_is_the_output(kind: str) -> None:
 def test_affine_networks_are_exact() -> None:
     for seed in range(3):
         proofs.check_affine_exact(seed)
+
+
+@pytest.mark.parametrize("name", proofs.SINGLE)
+def test_a_layer_alone_on_dense_points(name: str) -> None:
+    for seed in range(20):
+        proofs.check_single(name, seed)
 
 
 def test_the_ball_against_points_made_without_it() -> None:

@@ -25,8 +25,8 @@ class LinePair(NamedTuple):
     upper_intercept: Tensor
 
 
-class Activation(ABC):
-    """A non-decreasing elementwise function. Subclasses give φ, its derivative, slopes and stationary points."""
+class Curve(ABC):
+    """An elementwise function between two lines. Subclasses give φ, its interval rule, slopes and stationary points."""
 
     affine = False
     separable = False
@@ -41,18 +41,6 @@ class Activation(ABC):
     def value(self, x: Tensor) -> Tensor:
         """φ(x)."""
 
-    def overwrite(self, x: Tensor) -> Tensor:
-        """φ(x), in place if that is faster."""
-        return self.value(x)
-
-    @abstractmethod
-    def slope_at_output(self, y: Tensor) -> Tensor:
-        """φ'(x) as a function of y = φ(x), or as a mask where it is 0 or 1."""
-
-    def pull_back(self, gradient: Tensor, y: Tensor) -> Tensor:
-        """A gradient with respect to y = φ(x) as one with respect to x, in place."""
-        return gradient.mul_(self.slope_at_output(y))
-
     @abstractmethod
     def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:
         """The slopes of the lower and the upper line; chosen for tightness only."""
@@ -61,8 +49,9 @@ class Activation(ABC):
     def stationary(self, slope: Tensor) -> list[Tensor]:
         """Where φ(x) − slope·x may have an extreme: the solutions of φ'(x) = slope, and the kinks of φ."""
 
-    def interval(self, *x: Interval) -> Interval:  # noqa: D102
-        return monotone(x[0], self.overwrite, self.pull_back)
+    @abstractmethod
+    def interval(self, *x: Interval) -> Interval:
+        """The image of an interval."""
 
     def lines(self, lower: Tensor, upper: Tensor) -> LinePair:
         """Two lines around φ on [lower, upper]: the chosen slopes with exact intercepts."""
@@ -96,6 +85,31 @@ class Activation(ABC):
 
     def inference(self, *x: Tensor) -> Tensor:  # noqa: D102
         return torch.maximum(self.value(x[0]).abs(), self.value(-x[0]).abs())
+
+
+class Activation(Curve):
+    """A non-decreasing elementwise function: its interval rule follows from φ and its derivative."""
+
+    def overwrite(self, x: Tensor) -> Tensor:
+        """φ(x), in place if that is faster."""
+        return self.value(x)
+
+    @abstractmethod
+    def slope_at_output(self, y: Tensor) -> Tensor:
+        """φ'(x) as a function of y = φ(x), or as a mask where it is 0 or 1."""
+
+    def pull_back(self, gradient: Tensor, y: Tensor) -> Tensor:
+        """A gradient with respect to y = φ(x) as one with respect to x, in place."""
+        return gradient.mul_(self.slope_at_output(y))
+
+    def interval(self, *x: Interval) -> Interval:  # noqa: D102
+        return monotone(x[0], self.overwrite, self.pull_back)
+
+
+def secant(f_lower: Tensor, f_upper: Tensor, lower: Tensor, upper: Tensor, tangent: Tensor) -> Tensor:
+    """The slope between the ends, or the given tangent where the ends are too close to tell."""
+    close = upper - lower < torch.finfo(lower.dtype).eps ** (1 / 3)
+    return torch.where(close, tangent, (f_upper - f_lower) / torch.where(close, 1.0, upper - lower))
 
 
 def _substitute(rows: Tensor, lines: LinePair) -> Backward:

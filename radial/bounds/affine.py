@@ -154,6 +154,68 @@ class Convolution(Affine):
         return self._apply(x[0], self.weight.abs(), None if self.bias is None else self.bias.abs())
 
 
+class TransposedConvolution(Affine):
+    """ConvTranspose1d and ConvTranspose2d: the adjoint of a convolution, whose own adjoint is that convolution."""
+
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        stride: Sequence[int],
+        padding: Sequence[int],
+        output_padding: Sequence[int],
+        dilation: Sequence[int],
+        groups: int,
+    ) -> None:
+        self.weight, self.bias = weight, bias  # (in, out/groups, *kernel), (out,)
+        self.stride, self.padding, self.dilation, self.groups = list(stride), list(padding), list(dilation), groups
+        self.output_padding = list(output_padding)
+        self.convolve, self.transpose = (
+            (F.conv1d, F.conv_transpose1d) if weight.ndim == 3 else (F.conv2d, F.conv_transpose2d)
+        )
+        self.terms = weight.shape[0] // groups * weight[0, 0].numel() + 1
+        self.spread = weight[0].numel()
+
+    def _apply(self, x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+        return self.transpose(
+            x, weight, bias, self.stride, self.padding, self.output_padding, self.groups, self.dilation
+        )
+
+    def interval(self, *x: Interval) -> Interval:  # noqa: D102
+        center = self._apply(x[0].center, self.weight, self.bias)
+        return Interval(center, self._apply(x[0].radius, self.weight.abs(), None))
+
+    def backward(self, rows: Tensor, *x: Interval) -> Backward:  # noqa: D102
+        constant = None if self.bias is None else rows.flatten(3).sum(3) @ self.bias
+        flat = self.convolve(
+            rows.flatten(0, 1), self.weight, None, self.stride, self.padding, self.dilation, self.groups
+        )
+        for axis, size in enumerate(x[0].shape[1:], start=2):
+            flat = flat.narrow(axis, 0, size)  # an output padding beyond the stride makes room for one window more
+        return [flat.reshape(*rows.shape[:2], *flat.shape[1:])], constant
+
+    def magnitude(self, *x: Tensor) -> Tensor:  # noqa: D102
+        return self._apply(x[0], self.weight.abs(), None if self.bias is None else self.bias.abs())
+
+
+class Padded(Affine):
+    """A layer behind a padding that repeats elements (circular, reflect, replicate), which is exact."""
+
+    def __init__(self, padding: "Positive", layer: Convolution) -> None:
+        self.padding, self.layer = padding, layer
+        self.terms, self.spread = layer.terms, layer.spread
+
+    def interval(self, *x: Interval) -> Interval:  # noqa: D102
+        return self.layer.interval(self.padding.interval(*x))
+
+    def backward(self, rows: Tensor, *x: Interval) -> Backward:  # noqa: D102
+        (inner,), constant = self.layer.backward(rows, self.padding.interval(*x))
+        return self.padding.backward(inner, *x)[0], constant
+
+    def magnitude(self, *x: Tensor) -> Tensor:  # noqa: D102
+        return self.layer.magnitude(self.padding.magnitude(*x))
+
+
 class Scale(Affine):
     """y = factor·x + shift, elementwise with broadcasting: constants, normalisation, BatchNorm in eval mode."""
 
@@ -170,7 +232,7 @@ class Scale(Affine):
         return Interval(center, (x[0].radius * self.factor.abs()).expand(-1, *center.shape[1:]))
 
     def backward(self, rows: Tensor, *x: Interval) -> Backward:  # noqa: D102
-        return [_sum_to(rows * _beside_rows(self.factor, rows), x[0].shape)], _per_row(
+        return [sum_to(rows * _beside_rows(self.factor, rows), x[0].shape)], _per_row(
             rows * _beside_rows(self.shift, rows)
         )
 
@@ -191,7 +253,7 @@ class Combine(Affine):
         return Interval(center, (x[0].radius + x[1].radius).expand(-1, *center.shape[1:]))
 
     def backward(self, rows: Tensor, *x: Interval) -> Backward:  # noqa: D102
-        return [_sum_to(rows, x[0].shape), _sum_to(self.sign * rows, x[1].shape)], None
+        return [sum_to(rows, x[0].shape), sum_to(self.sign * rows, x[1].shape)], None
 
     def magnitude(self, *x: Tensor) -> Tensor:  # noqa: D102
         return x[0] + x[1]
@@ -253,7 +315,7 @@ def _beside_rows(constant: Tensor, rows: Tensor) -> Tensor:
     return constant.unsqueeze(1) if constant.ndim == rows.ndim - 1 else constant
 
 
-def _sum_to(rows: Tensor, shape: torch.Size) -> Tensor:
+def sum_to(rows: Tensor, shape: torch.Size) -> Tensor:
     """Undo the broadcasting of an input of this shape: (B, K, *out) → (B, K, *shape)."""
     stretched = [axis for axis, size in enumerate(shape, start=2) if size == 1 and rows.shape[axis] != 1]
     return rows.sum(stretched, keepdim=True) if stretched else rows

@@ -24,17 +24,25 @@ from radial.bounds.layers import (
     dense,
     elu,
     flatten,
+    gelu,
+    layer_norm,
     leaky_relu,
     max_pool,
+    pad,
     same,
+    softplus,
+    transposed_convolution,
 )
-from radial.bounds.nonlinear import ReLU, Sigmoid, Tanh
+from radial.bounds.nonlinear import Product, ReLU, Sigmoid, Tanh
+from radial.bounds.smooth import SiLU
 from radial.core.data import BadInput
 
 
 def function_op(context: Context, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The operator of a function or method call, or the error that names it."""
     rule = FUNCTIONS.get(context.node.target)
+    if rule is _get_item and isinstance(args[0], tuple) and isinstance(args[1], int):
+        return args[0][args[1]]  # of the pair that an LSTM returns
     if rule is None:
         home = "method" if context.node.op == "call_method" else "function"
         raise UnsupportedLayer(
@@ -156,7 +164,9 @@ def _sum(context: Context, a: Any, b: Any, sign: float) -> Applied:
 
 def _multiply(context: Context, a: Any, b: Any) -> Applied:
     if _is_set(a) and _is_set(b):
-        context.refuse("a product of two values that both depend on the input")
+        if len(a.shape) != len(b.shape):
+            context.refuse("a product of two branches with different numbers of axes")
+        return Applied(Product(), [a, b])
     x, value = (a, b) if _is_set(a) else (b, a)
     return _scale(context, x, context.constant(value), context.constant(0.0))
 
@@ -287,6 +297,9 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((F.sigmoid, torch.sigmoid, "sigmoid"), _activation(Sigmoid)),
     F.leaky_relu: lambda context, x, negative_slope=0.01: Applied(leaky_relu(context, negative_slope), [x]),
     F.elu: lambda context, x, alpha=1.0: Applied(elu(context, alpha), [x]),
+    F.softplus: lambda context, x, *args, **kwargs: Applied(softplus(context, *args, **kwargs), [x]),
+    F.gelu: lambda context, x, approximate="none": Applied(gelu(context, approximate), [x]),
+    F.silu: _activation(SiLU),
     F.relu6: lambda context, x: _clamp(context, x, 0, 6),
     F.hardtanh: lambda context, x, min_val=-1.0, max_val=1.0: _clamp(context, x, min_val, max_val),
     **dict.fromkeys((torch.clamp, torch.clip, "clamp", "clip"), _clamp),
@@ -296,6 +309,12 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     F.avg_pool2d: _functional_avg_pool,
     F.linear: _functional_linear,
     **dict.fromkeys((F.conv1d, F.conv2d, torch.conv1d, torch.conv2d), _functional_conv),
+    **dict.fromkeys(
+        (F.conv_transpose1d, F.conv_transpose2d, torch.conv_transpose1d, torch.conv_transpose2d),
+        lambda context, x, *args, **kwargs: Applied(transposed_convolution(context, *args, **kwargs), [x]),
+    ),
+    F.layer_norm: lambda context, x, *args, **kwargs: Applied(layer_norm(context, *args, **kwargs), [x]),
+    F.pad: lambda context, x, *args, **kwargs: Applied(pad(context, *args, **kwargs), [x]),
     F.dropout: _functional_dropout,
     **dict.fromkeys((torch.matmul, torch.mm, operator.matmul, "matmul", "mm"), _matmul),
     **dict.fromkeys((operator.add, torch.add, "add"), _add),

@@ -20,6 +20,7 @@ from radial.bounds.affine import Op
 from radial.bounds.functions import function_op
 from radial.bounds.interval import Interval
 from radial.bounds.layers import UnsupportedLayer
+from radial.bounds.recurrent import CELLS, Emit, cell_step
 from radial.bounds.rounding import Rounding
 from radial.core.ball import Ball
 from radial.core.data import BadInput
@@ -117,6 +118,7 @@ def build(network: nn.Module, ball: Ball, rounding: Rounding | None, tighten: Ti
     for step in traced.steps:
         node, rule = step
         layer = modules[str(node.target)] if node.op == "call_module" else None
+        rule = None if type(layer) in CELLS else rule  # a cell is several operators
         if rule is not None and isinstance(values[node.args[0]], Node):  # the common case, for speed
             x = values[node.args[0]]
             context = layers.Context(node, root, x, rounding is not None)
@@ -154,7 +156,8 @@ def _evaluate(
         return _compute(node, layer, args, kwargs)
     context = layers.Context(node, root, sets[0], program.rounding is not None)
     if layer is not None:
-        context.refuse(f"{type(layer).__name__} called with other than one positional input")
+        emit: Emit = lambda op, inputs: _apply(layers.Applied(op, inputs), node, program, tighten)  # noqa: E731
+        return cell_step(context, layer, args, kwargs, emit)
     return _apply(function_op(context, args, kwargs), node, program, tighten)
 
 

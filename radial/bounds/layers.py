@@ -1,7 +1,7 @@
 """The rule of each `nn.Module`: the registry `MODULES`, in plain sight.
 
-To add a layer, write its operator in `affine.py` or `nonlinear.py` and give it a row here, and one in `functions.py` if
-it also exists as a function. A layer without a row raises an error that names it; nothing is guessed.
+To add a layer, write its operator in `affine.py`, `nonlinear.py` or `smooth.py` and give it a row here, and one in
+`functions.py` if it also exists as a function. A layer without a row raises an error that names it; nothing is guessed.
 """
 
 import math
@@ -10,11 +10,14 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, NoReturn, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, fx, nn
 
-from radial.bounds.affine import Convolution, Dense, Op, Positive, Scale
+from radial.bounds.affine import Convolution, Dense, Op, Padded, Positive, Scale, TransposedConvolution
 from radial.bounds.interval import Interval
 from radial.bounds.nonlinear import ELU, Clamp, LeakyReLU, MaxPool, ReLU, Sigmoid, Tanh
+from radial.bounds.normalized import LayerNorm
+from radial.bounds.smooth import GELU, SiLU, Softplus, TanhGELU
 from radial.core.data import BadInput
 
 
@@ -155,8 +158,13 @@ def dense(context: Context, weight: Tensor, bias: Tensor | None) -> Op:
 
 
 def _convolution(context: Context, layer: Any) -> Op:
+    weight, bias = context.weight(layer.weight), context.weight(layer.bias)
+    assert weight is not None
+    context.needs_axes(weight.ndim)
     if layer.padding_mode != "zeros":
-        context.refuse(f"padding_mode {layer.padding_mode!r} of {type(layer).__name__}")
+        frame = pad(context, layer._reversed_padding_repeated_twice, layer.padding_mode)
+        nothing = [0] * len(layer.stride)
+        return Padded(frame, Convolution(weight, bias, layer.stride, nothing, layer.dilation, layer.groups))
     padding = layer.padding
     if padding == "valid":
         padding = [0] * len(layer.stride)
@@ -165,10 +173,54 @@ def _convolution(context: Context, layer: Any) -> Op:
         if any(width % 2 for width in total):
             context.refuse(f"padding 'same' with an even kernel in {type(layer).__name__} (it pads one side more)")
         padding = [width // 2 for width in total]
-    weight = context.weight(layer.weight)
-    assert weight is not None
+    return Convolution(weight, bias, layer.stride, padding, layer.dilation, layer.groups)
+
+
+def _transposed_convolution(context: Context, m: Any) -> Op:
+    return transposed_convolution(
+        context, m.weight, m.bias, m.stride, m.padding, m.output_padding, m.groups, m.dilation
+    )
+
+
+def transposed_convolution(
+    context: Context,
+    weight: Tensor,
+    bias: Tensor | None = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    output_padding: Any = 0,
+    groups: int = 1,
+    dilation: Any = 1,
+) -> Op:
+    """Rule of ConvTranspose1d and ConvTranspose2d."""
+    wide, axes = context.weight(weight), weight.ndim - 2
+    assert wide is not None
     context.needs_axes(weight.ndim)
-    return Convolution(weight, context.weight(layer.bias), layer.stride, padding, layer.dilation, layer.groups)
+    stride, padding, output_padding, dilation = (
+        [value] * axes if isinstance(value, int) else list(value)
+        for value in (stride, padding, output_padding, dilation)
+    )
+    return TransposedConvolution(wide, context.weight(bias), stride, padding, output_padding, dilation, groups)
+
+
+def pad(context: Context, widths: Any, mode: str = "constant", value: float | None = None) -> Positive:
+    """Rule of a padding by zeros or by elements of the value itself; widths as for `F.pad`, last axis first."""
+    if mode not in ("constant", "reflect", "replicate", "circular"):
+        context.refuse(f"padding mode {mode!r}")
+    if value not in (None, 0):
+        context.refuse("padding with a value other than 0")
+    if not all(isinstance(width, int) for width in widths) or len(widths) > 2 * (len(context.x.shape) - 1):
+        context.refuse(f"padding of widths {widths!r}")
+    widths = list(widths)
+    return Positive(lambda t: F.pad(t, widths, mode), repeats=True)
+
+
+def _padding(mode: str) -> LayerRule:
+    def rule(context: Context, layer: Any) -> Op:
+        context.needs_axes(4)
+        return pad(context, layer.padding, mode)
+
+    return rule
 
 
 def max_pool(context: Context, layer: Any) -> Op:
@@ -194,6 +246,23 @@ def _batch_norm(context: Context, layer: Any) -> Op:
     total, parts = (shift, shift.abs()) if bias is None else (shift + bias, shift.abs() + bias.abs())
     shape = (-1, *[1] * (len(context.x.shape) - 2))  # channels are axis 1 of (B, C, *)
     return Scale(factor.view(shape), total.view(shape), parts.view(shape), terms=16)
+
+
+def layer_norm(
+    context: Context,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    bias: Tensor | None = None,
+    eps: float = 1e-5,
+) -> Op:
+    """Rule of LayerNorm over the last axes."""
+    shape = tuple(normalized_shape)
+    if len(shape) >= len(context.x.shape) or shape != tuple(context.x.shape[-len(shape) :]):
+        context.refuse(f"LayerNorm of shape {shape} on a value of shape {tuple(context.x.shape)}")
+    if not eps >= 1e-12:
+        context.refuse("LayerNorm with eps < 1e-12")
+    dtype = context.parameter_dtype(context.x.interval.center.dtype)
+    return LayerNorm(shape, context.weight(weight), context.weight(bias), eps, dtype)
 
 
 def avg_pool(context: Context, layer: nn.AvgPool2d) -> Op:
@@ -230,6 +299,22 @@ def elu(context: Context, alpha: float) -> Op:
     return ELU(alpha) if alpha > 0 else context.refuse("ELU with alpha ≤ 0")
 
 
+def softplus(context: Context, beta: float = 1.0, threshold: float = 20.0) -> Op:
+    """Rule of Softplus, where its jump at the threshold is small and e^threshold does not overflow."""
+    if not beta > 0:
+        context.refuse("Softplus with beta ≤ 0")
+    if not 20 <= threshold <= 80:
+        context.refuse("Softplus with a threshold outside [20, 80]")
+    dtype = context.parameter_dtype(context.x.interval.center.dtype)
+    return Softplus(float(beta), float(threshold), torch.finfo(dtype).eps / 2)
+
+
+def gelu(context: Context, approximate: str = "none") -> Op:
+    """Rule of GELU, exact or by tanh."""
+    kinds: dict[str, Callable[[], Op]] = {"none": GELU, "tanh": TanhGELU}
+    return kinds[approximate]() if approximate in kinds else context.refuse(f"GELU with approximate={approximate!r}")
+
+
 def _in_place(context: Context, layer: Any, op: Op) -> Op:
     if layer.inplace:
         check_alone(context)
@@ -251,7 +336,7 @@ def _shares_memory(context: Context, node: fx.Node) -> bool:
         return False
     if node.op == "call_module":
         layer = context.network.get_submodule(str(node.target))
-        passes = (nn.Flatten, nn.Identity, nn.Dropout, nn.Dropout2d)
+        passes = (nn.Flatten, nn.Identity, nn.Dropout, nn.Dropout2d, nn.ZeroPad2d)
         return isinstance(layer, passes) or bool(getattr(layer, "inplace", False)) or rule_for(layer) is _refuse
     name = str(getattr(node.target, "__name__", node.target))
     allocates = ("linear", "conv1d", "conv2d", "max_pool2d", "avg_pool2d", "matmul", "mm", "add", "sub", "mul", "cat")
@@ -276,6 +361,12 @@ MODULES: dict[type[nn.Module], LayerRule] = {
     nn.Linear: lambda context, m: dense(context, m.weight, m.bias),
     nn.Conv1d: _convolution,
     nn.Conv2d: _convolution,
+    nn.ConvTranspose1d: _transposed_convolution,
+    nn.ConvTranspose2d: _transposed_convolution,
+    nn.ZeroPad2d: _padding("constant"),
+    nn.CircularPad2d: _padding("circular"),
+    nn.ReflectionPad2d: _padding("reflect"),
+    nn.ReplicationPad2d: _padding("replicate"),
     nn.ReLU: lambda context, m: _in_place(context, m, ReLU()),
     nn.ReLU6: lambda context, m: _in_place(context, m, clamp(context, 0, 6)),
     nn.Hardtanh: lambda context, m: _in_place(context, m, clamp(context, m.min_val, m.max_val)),
@@ -283,6 +374,9 @@ MODULES: dict[type[nn.Module], LayerRule] = {
     nn.ELU: lambda context, m: _in_place(context, m, elu(context, m.alpha)),
     nn.Tanh: lambda _, m: Tanh(),
     nn.Sigmoid: lambda _, m: Sigmoid(),
+    nn.Softplus: lambda context, m: softplus(context, m.beta, m.threshold),
+    nn.SiLU: lambda context, m: _in_place(context, m, SiLU()),
+    nn.GELU: lambda context, m: gelu(context, m.approximate),
     nn.MaxPool2d: max_pool,
     nn.AvgPool2d: avg_pool,
     nn.Flatten: lambda context, m: flatten(context, m.start_dim, m.end_dim),
@@ -291,4 +385,5 @@ MODULES: dict[type[nn.Module], LayerRule] = {
     nn.Dropout2d: lambda _, m: Positive(same),
     nn.BatchNorm1d: _batch_norm,
     nn.BatchNorm2d: _batch_norm,
+    nn.LayerNorm: lambda context, m: layer_norm(context, m.normalized_shape, m.weight, m.bias, m.eps),
 }

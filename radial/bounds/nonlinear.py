@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from radial.bounds.activation import Activation, LinePair
-from radial.bounds.affine import Backward
+from radial.bounds.activation import Activation, LinePair, secant
+from radial.bounds.affine import Backward, sum_to
 from radial.bounds.interval import Interval, rectified
 
 TRANSCENDENTAL = 16  # units of roundoff allowed to tanh, exp and their kin: every library we know stays below 8
@@ -109,10 +109,10 @@ class LeakyReLU(Activation):
 
     def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
         at_ends = self.slope_at_output(lower), self.slope_at_output(upper)
-        secant = _divide(self.value(upper) - self.value(lower), upper - lower, 0.0)
-        secant = torch.where(at_ends[0] == at_ends[1], at_ends[0], secant)
+        chord = _divide(self.value(upper) - self.value(lower), upper - lower, 0.0)
+        chord = torch.where(at_ends[0] == at_ends[1], at_ends[0], chord)
         nearest = torch.where(upper > -lower, at_ends[1], at_ends[0])
-        return (nearest, secant) if self.negative_slope <= 1 else (secant, nearest)
+        return (nearest, chord) if self.negative_slope <= 1 else (chord, nearest)
 
     def stationary(self, slope: Tensor) -> list[Tensor]:  # noqa: D102
         return [torch.zeros_like(slope)]
@@ -135,7 +135,7 @@ class ELU(Activation):
 
     def slopes(self, lower: Tensor, upper: Tensor) -> tuple[Tensor, Tensor]:  # noqa: D102
         tangent = self.slope_at_output(self.value((lower + upper) / 2))
-        return tangent, _secant(self.value(lower), self.value(upper), lower, upper, tangent)
+        return tangent, secant(self.value(lower), self.value(upper), lower, upper, tangent)
 
     def stationary(self, slope: Tensor) -> list[Tensor]:  # noqa: D102
         smallest = torch.finfo(slope.dtype).tiny
@@ -202,11 +202,11 @@ def tanh_slope_below(lower: Tensor, upper: Tensor) -> Tensor:
     the right end to a point d < 0 of the convex part, or the secant if d would lie left of the interval.
     """
     middle = 1 - torch.tanh((lower + upper) / 2).square()
-    secant = _secant(torch.tanh(lower), torch.tanh(upper), lower, upper, middle)
+    chord = secant(torch.tanh(lower), torch.tanh(upper), lower, upper, middle)
     across = (lower < 0) & (upper > 0)
     touch = _tangent_point(torch.where(across, upper, 1.0))
-    mixed = torch.where(touch > lower, 1 - torch.tanh(touch).square(), secant)
-    return torch.where(across, mixed, torch.where(upper <= 0, middle, secant))
+    mixed = torch.where(touch > lower, 1 - torch.tanh(touch).square(), chord)
+    return torch.where(across, mixed, torch.where(upper <= 0, middle, chord))
 
 
 # Least squares on 0.01 ≤ u < 200. Only a starting point: Newton's method makes it exact, and any slope is sound.
@@ -238,16 +238,42 @@ def _newton(d: Tensor, upper: Tensor) -> Tensor:
     return d - gap / (-2 * t * slope * (upper.detach() - d))
 
 
-def _secant(f_lower: Tensor, f_upper: Tensor, lower: Tensor, upper: Tensor, tangent: Tensor) -> Tensor:
-    """The slope between the ends, or the given tangent where the ends are too close to tell."""
-    close = upper - lower < torch.finfo(lower.dtype).eps ** (1 / 3)
-    return torch.where(close, tangent, (f_upper - f_lower) / torch.where(close, 1.0, upper - lower))
-
-
 def _divide(a: Tensor, b: Tensor, otherwise: float) -> Tensor:
     """a/b, or `otherwise` where b is not positive; safe to differentiate."""
     positive = b > 0
     return torch.where(positive, a / torch.where(positive, b, 1.0), otherwise)
+
+
+class Product:
+    """x·y of two values that both depend on the input: gates, squares.
+
+    With the centres c, d of both intervals x·y = c·y + d·x − c·d + (x − c)·(y − d), and the last term is at most the
+    product of the radii in absolute value: the mean of McCormick's two planes, below and above.
+    """
+
+    affine = False
+    separable = False
+    terms = 2
+    spread = 1
+    partial = 1.0
+
+    def interval(self, *x: Interval) -> Interval:  # noqa: D102
+        corners = [a * b for a in (x[0].lower, x[0].upper) for b in (x[1].lower, x[1].upper)]
+        low = torch.minimum(torch.minimum(corners[0], corners[1]), torch.minimum(corners[2], corners[3]))
+        high = torch.maximum(torch.maximum(corners[0], corners[1]), torch.maximum(corners[2], corners[3]))
+        return Interval.between(low, high)
+
+    def backward(self, rows: Tensor, *x: Interval) -> Backward:  # noqa: D102
+        c, d = (part.center.unsqueeze(1) for part in x)
+        apart = (x[0].radius * x[1].radius).unsqueeze(1)
+        constant = (rows * (c * d) + rows.abs() * apart).flatten(2).sum(2)
+        return [sum_to(rows * d, x[0].shape), sum_to(rows * c, x[1].shape)], -constant
+
+    def magnitude(self, *x: Tensor) -> Tensor:  # noqa: D102
+        return 4 * x[0] * x[1]
+
+    def inference(self, *x: Tensor) -> Tensor:  # noqa: D102
+        return x[0] * x[1]
 
 
 def _taken(x: Tensor, places: Tensor) -> Tensor:

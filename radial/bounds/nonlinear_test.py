@@ -7,8 +7,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from radial.bounds.activation import Activation
+from radial.bounds.activation import Activation, Curve
 from radial.bounds.nonlinear import ELU, Clamp, LeakyReLU, ReLU, Sigmoid, Tanh, _tangent_point
+from radial.bounds.smooth import GELU, SiLU, Softplus, TanhGELU
 
 ACTIVATIONS: dict[str, Activation] = {
     "relu": ReLU(),
@@ -23,7 +24,10 @@ ACTIVATIONS: dict[str, Activation] = {
     "hardtanh": Clamp(-1, 1),
     "clamp below": Clamp(0.5, None),
     "clamp above": Clamp(None, -0.5),
+    "softplus": Softplus(1.0),
+    "softplus, steep": Softplus(6.0),
 }
+CURVES: dict[str, Curve] = {**ACTIVATIONS, "silu": SiLU(), "gelu": GELU(), "gelu by tanh": TanhGELU()}
 
 
 def random_intervals(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -35,9 +39,9 @@ def random_intervals(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]
     return ends.amin(1, keepdim=True), ends.amax(1, keepdim=True)
 
 
-@pytest.mark.parametrize("name", ACTIVATIONS)
+@pytest.mark.parametrize("name", CURVES)
 def test_lines_enclose_the_curve(name: str) -> None:
-    activation = ACTIVATIONS[name]
+    activation = CURVES[name]
     lower, upper = random_intervals(5000, seed=0)
     lines = activation.lines(lower, upper)
     x = lower + (upper - lower) * torch.linspace(0, 1, 501, dtype=torch.float64)
@@ -63,10 +67,10 @@ def test_the_derivative_is_a_function_of_the_output(name: str) -> None:
     assert float(expected.max()) <= activation.steepest + 1e-12
 
 
-@given(st.floats(-50, 50), st.floats(0, 50), st.sampled_from(sorted(ACTIVATIONS)), st.floats(0, 1))
+@given(st.floats(-50, 50), st.floats(0, 50), st.sampled_from(sorted(CURVES)), st.floats(0, 1))
 @settings(max_examples=500, deadline=None)
 def test_any_interval_any_point(left: float, length: float, name: str, share: float) -> None:
-    activation = ACTIVATIONS[name]
+    activation = CURVES[name]
     lower = torch.tensor([[left]], dtype=torch.float64)
     upper = lower + length
     lines = activation.lines(lower, upper)
