@@ -6,6 +6,7 @@ auto_LiRPA, is in `oracle_test`; the two together see more than 2,000 instances 
 """
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 import torch
@@ -28,7 +29,7 @@ def random_case(seed: int) -> tuple[nn.Sequential, rr.Ball]:
     hidden = [draw(3, 12) for _ in range(draw(1, 3))]
     sizes = [draw(2, 5), *hidden, draw(2, 4)]
     layers: list[nn.Module] = []
-    for fan_in, fan_out in zip(sizes, sizes[1:], strict=False):
+    for fan_in, fan_out in pairwise(sizes):
         layer = nn.Linear(fan_in, fan_out)
         layer.weight.data = torch.randn(fan_out, fan_in, generator=rng) * (2 / fan_in) ** 0.5
         layer.bias.data = 0.3 * torch.randn(fan_out, generator=rng)
