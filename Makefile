@@ -6,7 +6,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 # One thread per process: two busy torch processes with two threads each spin more than they work.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2
 
-.PHONY: demo test test-nightly test-oracle lint docs clean
+.PHONY: demo test test-nightly test-oracle proof lint docs clean
 
 demo: $(VENV)/.core
 	$(BIN)/python examples/cartpole.py --out out/demo
@@ -22,6 +22,11 @@ test-nightly: $(VENV)/.dev test-oracle
 test-oracle: $(VENV)/.dev
 	$(PIP) --no-deps auto-LiRPA==0.3 appdirs tqdm
 	$(PYTEST) tests/oracle_test.py -m "nightly or not nightly"
+
+# The release figures, results/proof.md: hours. It goes on where it stopped; PROOF="--only exact --share 0.1" for less.
+proof: $(VENV)/.dev
+	$(PIP) --no-deps auto-LiRPA==0.3 appdirs tqdm
+	OMP_NUM_THREADS=1 $(BIN)/python benchmarks/proof.py $(PROOF)
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -16,6 +16,7 @@ from radial.commands.bench_ppo import bench_ppo
 from radial.commands.bench_procgen import bench_procgen
 from radial.commands.certify import certify
 from radial.commands.evaluate import evaluate
+from radial.commands.export import export
 from radial.commands.parsing import later, parse
 from radial.commands.recipes import recipes
 from radial.commands.report import report
@@ -31,7 +32,7 @@ from radial.evaluation.prover import SoundnessError
 from radial.runs.run import DiskFull, Stopped
 
 DESCRIPTION = "Train, attack and certify deep-RL agents that withstand perturbed observations."
-COMMANDS = (audit, train, robustify, evaluate, certify, report, reproduce, recipes, version)
+COMMANDS = (audit, train, robustify, evaluate, certify, export, report, reproduce, recipes, version)
 ZOO: dict[str, Callable[..., None]] = {"list": list_zoo, "add": add_zoo}
 BENCH: dict[str, Callable[..., None]] = {
     "bounds": bench_bounds,

@@ -3,6 +3,7 @@
 Its release of 2022 does not import on current torch; the three lines of `_shims` stand in for what has moved since.
 """
 
+import importlib
 import sys
 import types
 from typing import Any
@@ -28,15 +29,24 @@ def _shims() -> None:
     torch._C.Node.__getitem__ = lambda node, key: getattr(node, node.kindOf(key))(key)
 
 
-@pytest.fixture(scope="module")
-def lirpa() -> Any:
+def load_lirpa() -> Any:
+    """The module, made to work; ImportError where it is not installed."""
     _shims()
-    module = pytest.importorskip(
-        "auto_LiRPA", reason="the oracle is optional: run `make test-oracle`", exc_type=ImportError
-    )
+    module = importlib.import_module("auto_LiRPA")
+    if "_fitted" in vars(module):
+        return module
+    module._fitted = True  # type: ignore[attr-defined]
     members = module.BoundedModule._named_members  # torch has since added an argument that it does not know
     module.BoundedModule._named_members = lambda *args, remove_duplicate=True, **kwargs: members(*args, **kwargs)
     return module
+
+
+@pytest.fixture(scope="module")
+def lirpa() -> Any:
+    try:
+        return load_lirpa()
+    except ImportError:
+        pytest.skip("the oracle is optional: run `make test-oracle`")
 
 
 # Without its shortcut for neurons that IBP already shows to be stable: there it is IBP and not CROWN.
@@ -54,28 +64,33 @@ def build(seed: int) -> tuple[nn.Module, tuple[int, ...]]:
     return random_network("residual", seed)[0], (2, 8, 8)
 
 
+def check_agreement(lirpa: Any, seed: int, dtype: torch.dtype) -> int:
+    """Both implementations give the same bounds, by every method; returns the number of balls."""
+    tolerance = 1e-9 if dtype == torch.float64 else 1e-4
+    network, shape = build(seed)
+    network = network.to(dtype).eval()
+    center = torch.rand(2, *shape, dtype=dtype)
+    radius = 0.01 * (1 + seed % 5)
+    # auto_LiRPA traces with the default dtype
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        bounded = lirpa.BoundedModule(network, torch.zeros_like(center), bound_opts=OPTIONS)
+        x = lirpa.BoundedTensor(center, lirpa.PerturbationLpNorm(norm=np.inf, eps=radius))
+        theirs = {name: bounded.compute_bounds(x=(x,), method=method) for name, method in METHODS.items()}
+    finally:
+        torch.set_default_dtype(before)
+    for name, (lower, upper) in theirs.items():
+        ours = rr.METHODS[name](network, rr.Ball(center, radius))
+        scale = upper.abs().max()
+        assert (ours.lower - lower).abs().max() <= tolerance * scale, f"{name}, seed {seed}"
+        assert (ours.upper - upper).abs().max() <= tolerance * scale, f"{name}, seed {seed}"
+    return len(center)
+
+
 @pytest.mark.parametrize(
     "seeds", [pytest.param(range(20), id="short"), pytest.param(range(20, 220), id="long", marks=pytest.mark.nightly)]
 )
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 def test_agreement(lirpa: Any, seeds: range, dtype: torch.dtype) -> None:
-    tolerance = 1e-9 if dtype == torch.float64 else 1e-4
-    for seed in seeds:
-        network, shape = build(seed)
-        network = network.to(dtype).eval()
-        center = torch.rand(2, *shape, dtype=dtype)
-        radius = 0.01 * (1 + seed % 5)
-        # auto_LiRPA traces with the default dtype
-        before = torch.get_default_dtype()
-        torch.set_default_dtype(dtype)
-        try:
-            bounded = lirpa.BoundedModule(network, torch.zeros_like(center), bound_opts=OPTIONS)
-            x = lirpa.BoundedTensor(center, lirpa.PerturbationLpNorm(norm=np.inf, eps=radius))
-            theirs = {name: bounded.compute_bounds(x=(x,), method=method) for name, method in METHODS.items()}
-        finally:
-            torch.set_default_dtype(before)
-        for name, (lower, upper) in theirs.items():
-            ours = rr.METHODS[name](network, rr.Ball(center, radius))
-            scale = upper.abs().max()
-            assert (ours.lower - lower).abs().max() <= tolerance * scale, f"{name}, seed {seed}"
-            assert (ours.upper - upper).abs().max() <= tolerance * scale, f"{name}, seed {seed}"
+    assert sum(check_agreement(lirpa, seed, dtype) for seed in seeds) == 2 * len(seeds)

@@ -530,9 +530,16 @@ VALUES = st.recursive(
 )
 
 
-@settings(max_examples=400, deadline=None, derandomize=True)
-@given(st.sampled_from(["hopper-radial-ppo", "cartpole-ppo", "hopper-sa-ppo-convex"]), st.sampled_from(PATHS), VALUES)
-def test_any_value_anywhere_is_a_config_or_bad_input(name: str, path: str, value: Any) -> None:
+CHANGES = (
+    st.sampled_from(["hopper-radial-ppo", "cartpole-ppo", "hopper-sa-ppo-convex"]),
+    st.sampled_from(PATHS),
+    VALUES,
+)
+TEXTS = st.one_of(st.text(max_size=20), st.builds("{}={}".format, st.sampled_from(PATHS), st.text(max_size=12)))
+
+
+def check_changed_config(name: str, path: str, value: Any) -> None:
+    """Any value anywhere is a config or bad input."""
     table = encode(recipe(name).config)
     place = table
     *parents, last = path.split(".")
@@ -551,12 +558,23 @@ def test_any_value_anywhere_is_a_config_or_bad_input(name: str, path: str, value
         assert all(math.isfinite(number) for number in config.objective.coefficients(1_000_000).values())
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
-@given(st.one_of(st.text(max_size=20), st.builds("{}={}".format, st.sampled_from(PATHS), st.text(max_size=12))))
-def test_any_text_after_set_is_a_config_or_bad_input(text: str) -> None:
+@settings(max_examples=400, deadline=None, derandomize=True)
+@given(*CHANGES)
+def test_any_value_anywhere_is_a_config_or_bad_input(name: str, path: str, value: Any) -> None:
+    check_changed_config(name, path, value)
+
+
+def check_set_text(text: str) -> None:
+    """Any text after --set is a config or bad input."""
     refused = ""
     try:
         with_settings(recipe("hopper-radial-ppo").config, [text])
     except BadInput as error:
         refused = str(error)
     assert len(refused.splitlines()) <= 1
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(TEXTS)
+def test_any_text_after_set_is_a_config_or_bad_input(text: str) -> None:
+    check_set_text(text)

@@ -188,15 +188,18 @@ def outcome(folder: Path) -> tuple[bytes, list[dict[str, float]]]:
     return tensors, [{k: v for k, v in line.items() if k not in VOLATILE} for line in lines]
 
 
-def kill_and_resume(tmp_path: Path, kills: int, config: DQNConfig) -> None:
-    """A run that is killed again and again ends as one that was left alone: weights, replay, metrics."""
+def kill_and_resume(tmp_path: Path, kills: int, config: DQNConfig, seed: int = 0) -> int:
+    """A run that is killed again and again ends as one that was left alone: weights, replay, metrics.
+
+    seed  of the moments        returns  kills, fewer if it was finished before
+    """
     plain, killed = tmp_path / "plain", tmp_path / "killed"
 
     def command(folder: Path) -> list[str]:
         return [sys.executable, "-c", CHILD, str(folder), json.dumps(encode(config))]
 
     subprocess.run(command(plain), check=True, capture_output=True, timeout=300)
-    rng, metrics, done = random.Random(0), killed / "metrics.jsonl", 0
+    rng, metrics, done = random.Random(seed), killed / "metrics.jsonl", 0
     while done < kills:
         begun = metrics.stat().st_size if metrics.exists() else 0
         child = subprocess.Popen(command(killed), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
@@ -212,6 +215,7 @@ def kill_and_resume(tmp_path: Path, kills: int, config: DQNConfig) -> None:
     assert done, "the run was never killed"
     subprocess.run(command(killed), check=True, capture_output=True, timeout=300)
     assert outcome(plain) == outcome(killed)
+    return done
 
 
 @pytest.mark.parametrize("prioritised", [None, Prioritised()], ids=["even", "prioritised"])
@@ -222,7 +226,9 @@ def test_kill_9_and_resume_end_where_an_uninterrupted_run_ends(tmp_path: Path, p
 @pytest.mark.nightly
 def test_a_hundred_kills(tmp_path: Path) -> None:
     for part in range(10):
-        kill_and_resume(tmp_path / str(part), 10, replace(TINY, total_steps=4_000, prioritised=Prioritised()))
+        kill_and_resume(
+            tmp_path / str(part), 10, replace(TINY, total_steps=4_000, prioritised=Prioritised()), seed=part
+        )
 
 
 def test_a_lost_replay_falls_back_to_the_checkpoint_before(

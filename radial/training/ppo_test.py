@@ -182,17 +182,18 @@ def test_bad_settings_name_the_field(change: dict[str, object]):
 # ------------------------------------------------------------------------------------------------------- resuming
 
 SCRIPT = """
-import sys, torch
+import json, sys, torch
 from pathlib import Path
 torch.set_num_threads(1)
-from radial.training.ppo_test import TINY
-from radial.training.ppo import train_ppo as train
-train(TINY, 7, out=Path(sys.argv[1]), resume=True, quiet=True)
+from radial.runs.config import decode
+from radial.training.ppo import PPOConfig, train_ppo as train
+train(decode(PPOConfig, json.loads(sys.argv[2])), 7, out=Path(sys.argv[1]), resume=True, quiet=True)
 """
 
 
-def start(folder: Path) -> subprocess.Popen:
-    return subprocess.Popen([sys.executable, "-c", SCRIPT, str(folder)], env={**os.environ, "OMP_NUM_THREADS": "1"})
+def start(folder: Path, config: PPOConfig) -> subprocess.Popen:
+    command = [sys.executable, "-c", SCRIPT, str(folder), json.dumps(encode(config))]
+    return subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"})
 
 
 def outcome(folder: Path) -> tuple[dict[str, list[float]], list[dict[str, float]]]:
@@ -203,20 +204,24 @@ def outcome(folder: Path) -> tuple[dict[str, list[float]], list[dict[str, float]
     return {name: tensor.flatten().tolist() for name, tensor in found[1].items()}, metrics
 
 
-def kill_and_resume(tmp_path: Path, kills: int) -> None:
+def kill_and_resume(tmp_path: Path, kills: int, config: PPOConfig = TINY, seed: int = 0) -> int:
+    """Runs that are killed again and again end as one that was left alone: weights, optimiser, metrics.
+
+    seed  of the moments        returns  kills
+    """
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        train(TINY, 7, out=tmp_path / "whole", quiet=True)
+        train(config, 7, out=tmp_path / "whole", quiet=True)
     finally:
         torch.set_num_threads(threads)
     expected = outcome(tmp_path / "whole")
-    rng = random.Random(0)
+    rng = random.Random(seed)
     done, run = 0, 0
     while done < kills:
         folder, run = tmp_path / f"broken-{run}", run + 1
         while True:
-            process = start(folder)
+            process = start(folder, config)
             # Wait until it has begun to train (imports take longer than the training), then strike at a random moment.
             begun = (folder / "metrics.jsonl").stat().st_size if (folder / "metrics.jsonl").exists() else 0
             while process.poll() is None and not _grown(folder, begun):
@@ -229,6 +234,7 @@ def kill_and_resume(tmp_path: Path, kills: int) -> None:
             done += 1
         assert process.wait() == 0
         assert outcome(folder) == expected
+    return done
 
 
 def _grown(folder: Path, size: int) -> bool:
@@ -237,7 +243,7 @@ def _grown(folder: Path, size: int) -> bool:
 
 
 def test_killed_at_random_moments_and_resumed_it_is_the_same_run(tmp_path: Path):
-    kill_and_resume(tmp_path, 10)
+    assert kill_and_resume(tmp_path, 10) == 10
 
 
 @pytest.mark.nightly

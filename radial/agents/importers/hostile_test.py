@@ -530,12 +530,16 @@ def test_what_is_no_agent(changes: dict[str, bytes], message: str, tmp_path: Pat
 # ------------------------------------------------------------------------------------------ our own format, attacked
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+def honest_folder(parent: Path) -> Path:
     agent = CategoricalAgent((2,), 2, (3,))
     for parameter in agent.parameters():
         torch.nn.init.constant_(parameter, 0.25)
-    return save(agent, tmp_path / "agent")
+    return save(agent, parent / "agent")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return honest_folder(tmp_path)
 
 
 def change_weights(folder: Path, data: bytes) -> None:
@@ -763,10 +767,9 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
     return bytes(changed)
 
 
-@pytest.mark.parametrize("rounds", [100, pytest.param(25_000, marks=pytest.mark.nightly)])
-def test_random_damage(rounds: int, folder: Path) -> None:
-    """Whatever happens to a file, the answer is an agent with finite numbers or one line."""
-    rng, path = random.Random(0), folder.parent / "a.model"
+def damage(folder: Path, rounds: int, seed: int) -> int:
+    """Whatever happens to a file, the answer is an agent with finite numbers or one line; returns how many files."""
+    rng, path = random.Random(seed), folder.parent / "a.model"
     whole, weights, card = program(), (folder / WEIGHTS).read_bytes(), (folder / CARD).read_bytes()
     archive, procgen_path, tensors = model(), folder.parent / "a.pt", state_dict()
     for _ in range(rounds):
@@ -781,6 +784,12 @@ def test_random_damage(rounds: int, folder: Path) -> None:
         (folder / CARD).write_bytes(card)
         change_weights(folder, mutated(weights, rng))
         _loads_or_refuses(folder)
+    return 5 * rounds
+
+
+@pytest.mark.parametrize("rounds", [100, pytest.param(25_000, marks=pytest.mark.nightly)])
+def test_random_damage(rounds: int, folder: Path) -> None:
+    assert damage(folder, rounds, seed=0) == 5 * rounds
 
 
 def _loads_or_refuses(path: Path) -> None:

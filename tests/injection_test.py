@@ -1,0 +1,15 @@
+"""Whatever is not finite stops a training before it is saved: 8 points × 3 algorithms."""
+
+from pathlib import Path
+
+import injections
+import pytest
+
+
+def test_there_are_twenty_four() -> None:
+    assert len(injections.CASES) == 24
+
+
+@pytest.mark.parametrize(("name", "point"), injections.CASES)
+def test_nan_is_caught(name: str, point: str, tmp_path: Path) -> None:
+    injections.check_injection(name, point, tmp_path / "run")
