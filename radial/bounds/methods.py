@@ -8,7 +8,7 @@ at every layer (CROWN).
 import functools
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from numbers import Real
 from typing import Protocol
 
@@ -23,6 +23,8 @@ from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds
 
 MEMORY = 1 << 30  # bytes: the default budget for coefficients in one backward pass
+_FEW = 256  # samples that are always bounded together
+_FORMS = 32  # forms of a layer that should fit into one pass: fewer waste time, more waste memory
 
 
 class BoundMethod(Protocol):
@@ -61,8 +63,8 @@ def crown(
     """CROWN (Zhang et al. 2018): the inputs of every nonlinearity are bounded by a backward substitution of their own.
 
     memory  bytes for the coefficients of one pass. A layer of n elements asks for 2n forms, so on convolutional nets
-            the passes go in chunks; without gradients the peak stays near `memory` plus the intervals themselves.
-            With gradients everything is kept for the backward pass.
+            the passes go in chunks, and many samples go in parts; without gradients the peak stays near twice
+            `memory`. With gradients everything is kept for the backward pass.
     """
     return _run(network, ball, rows, outward, memory, tighten_all=True, substitute=True)
 
@@ -84,6 +86,14 @@ def _run(
         # No samples: run one and discard it, to learn the shape of the result.
         one = None if rows is None else rows.new_zeros((1, *rows.shape[1:]))
         return _run(network, _any_ball(ball), one, outward, memory, tighten_all, substitute)[:0]
+    size = _samples_at_once(network, ball, memory) if substitute else ball.center.shape[0]
+    if size < ball.center.shape[0]:
+        parts = [
+            _run(network, part, None if rows is None else rows if len(rows) == 1 else rows[start : start + size],
+                 outward, memory, tighten_all, substitute)
+            for start, part in _split(ball, size)
+        ]  # fmt: skip
+        return Bounds(torch.cat([part.lower for part in parts]), torch.cat([part.upper for part in parts]))
     if outward:
         check_arithmetic(network, ball.center.device, ball.center.dtype)
         rounding = Rounding(ball.center.dtype)
@@ -97,6 +107,30 @@ def _run(
         return bounds
     rows = None if rows is None else rows.to(ball.center)
     return _bounds(network, ball, rows, None, memory, tighten_all, substitute)
+
+
+def _samples_at_once(network: nn.Module, ball: Ball, memory: int) -> int:
+    """How many samples are bounded together: their intervals, and `_FORMS` forms of the widest layer, fit into memory.
+
+    With gradients all of them, for autograd keeps everything until the end in any case.
+    """
+    batch = ball.center.shape[0]
+    if batch <= _FEW or torch.is_grad_enabled():
+        return batch
+    try:  # one sample tells the sizes of all layers
+        program = build(network, next(_split(ball, 1))[1], None, lambda program, node: None)
+    except RuntimeError as error:
+        check_center(network, ball, error)
+        raise
+    sizes = [node.interval.shape.numel() for node in program.nodes]
+    numbers = 12 * (sum(sizes) + max(sizes) * min(max(sizes), _FORMS))
+    return max(_FEW, memory // (8 * numbers))
+
+
+def _split(ball: Ball, size: int) -> Iterator[tuple[int, Ball]]:
+    """Where each part begins, and the balls of its samples."""
+    for start in range(0, ball.center.shape[0], size):
+        yield start, Ball(ball.center[start : start + size], ball.radius, ball.p, ball.low, ball.high)
 
 
 def _bounds(
