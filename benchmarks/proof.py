@@ -13,6 +13,7 @@ import importlib.metadata
 import json
 import math
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -129,6 +130,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if not 0 < options.share <= 1:
         parser.error(f"--share must lie in (0, 1], got {options.share}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what is done is saved
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     options.out.mkdir(parents=True, exist_ok=True)
