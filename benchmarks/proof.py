@@ -13,6 +13,7 @@ import importlib.metadata
 import json
 import math
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -79,18 +80,23 @@ def _last(stage: Stage, tally: Tally) -> float:
 
 
 def commit() -> str:
-    """The commit of the code, with a + if it was changed since."""
-    told = subprocess.run(["git", "describe", "--always", "--dirty=+"], cwd=ROOT, capture_output=True, text=True)
-    return told.stdout.strip() or "unknown"
+    """The commit of the code, with a + if it was changed since; results do not count."""
+
+    def git(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(["git", *arguments], cwd=ROOT, capture_output=True, text=True)
+
+    changed = git("diff", "--quiet", "HEAD", "--", ".", ":!results").returncode
+    return (git("rev-parse", "--short", "HEAD").stdout.strip() or "unknown") + ("+" if changed else "")
 
 
 def page(tallies: dict[str, Tally], versions: dict[str, str]) -> str:
     """The report: for each stage the scale that was run beside the goal."""
     complete = sum(tally.done >= tally.goal for tally in tallies.values())
     wrong = sum(tally.violations for tally in tallies.values())
+    unfinished = "" if complete == len(STAGES) else "**Unfinished: no figures of a release yet.** "
     lines = [
         "# Proof", "",
-        f"{complete} of {len(STAGES)} stages are complete; {wrong} violations. Written by `make proof`, which goes on "
+        f"{unfinished}{complete} of {len(STAGES)} stages are complete; {wrong} violations. Written by `make proof`, which goes on "
         "where it stopped.", "",
         "0 violations in n independent draws bound their rate by 3/n at 95 % confidence; that is the last column. "
         "Lists of cases have no such column.", "",
@@ -129,6 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     if not 0 < options.share <= 1:
         parser.error(f"--share must lie in (0, 1], got {options.share}")
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: what is done is saved
     torch.set_num_threads(1)
     warnings.simplefilter("ignore")
     options.out.mkdir(parents=True, exist_ok=True)

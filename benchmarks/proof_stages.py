@@ -181,11 +181,7 @@ def damaged(index: int) -> int:
 
 # ----------------------------------------------------------------------------------------- faults in training, §6
 
-ENVS = {
-    "gymnasium": EnvSpec("classic", "CartPole-v1"),
-    "ale-py": EnvSpec("atari", "Pong", {"backend": "ale"}),
-    "envpool": EnvSpec("atari", "Pong", {"backend": "envpool"}),
-}
+BACKENDS = {"ale-py": "ale", "envpool": "envpool"}  # as the suite of Atari calls them
 PACKAGES = {"ale-py": "ale_py", "envpool": "envpool"}
 
 
@@ -195,13 +191,18 @@ def _config(algorithm: str, backend: str) -> Any:
     from radial.training.dqn_test import TINY as DQN
     from radial.training.ppo_test import TINY as PPO
 
-    frames = backend != "gymnasium"
-    if algorithm == "ppo":
-        return replace(PPO, env=EnvSpec("mujoco", "Hopper-v4", {"backend": "envpool"})) if frames else PPO
-    base, env = {"dqn": DQN, "a3c": A3C}[algorithm], ENVS[backend]
-    if frames:
-        return replace(base, env=env, hidden=None, num_envs=2, total_steps=600, log_every=20, checkpoint_every=60)
-    return replace(base, total_steps=6_000 if algorithm == "a3c" else 2_400, checkpoint_every=100)
+    base: Any = {"dqn": DQN, "a3c": A3C, "ppo": PPO}[algorithm]
+    if backend == "gymnasium":
+        longer = {"dqn": {"total_steps": 2_400, "checkpoint_every": 100}, "a3c": {"total_steps": 6_000}, "ppo": {}}
+        return replace(base, **longer[algorithm])
+    if algorithm == "ppo":  # which is for vectors and ProcGen
+        return replace(base, env=EnvSpec("mujoco", "Hopper-v4", {"backend": backend}), total_steps=2_400)
+    options = {"backend": BACKENDS[backend], "preset": f"radial-{algorithm}"}
+    small = {"batch": 4, "learning_starts": 40, "update_every": 8} if algorithm == "dqn" else {}
+    return replace(
+        base, env=EnvSpec("atari", "Pong", options), hidden=None, num_envs=2, total_steps=160, log_every=10,
+        checkpoint_every=40, **small,
+    )  # fmt: skip
 
 
 def kills(algorithm: str, backend: str, index: int) -> int:
