@@ -25,6 +25,7 @@ from radial.envs.gymnasium_vec import make_gymnasium
 Option = bool | int | float | str
 Options = Mapping[str, Option]
 BACKENDS = ("envpool", "gymnasium")
+MOST_ENVS, MOST_THREADS = 10_000, 1_024  # of one vector env
 MUJOCO = tuple(f"{task}-{v}" for task in ("Hopper", "Walker2d", "HalfCheetah", "Ant", "Humanoid") for v in ("v4", "v5"))
 NO_FRAMESKIP = "NoFrameskip-v4"
 ATARI_BACKENDS = ("ale", "envpool")
@@ -92,10 +93,10 @@ def make_env(
     timeout  seconds one step or reset may take before the process is ended with all stacks on stderr (code 70), because
              native pools cannot be interrupted; None: any time
     """
-    check_whole("num_envs", num_envs, 1)
+    check_whole("num_envs", num_envs, 1, MOST_ENVS)
     check_whole("seed", seed, 0)
     if threads is not None:
-        check_whole("threads", threads, 1)
+        check_whole("threads", threads, 1, MOST_THREADS)
     if timeout is not None and not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
         raise BadInput(f"timeout must be a positive number of seconds or None, got {timeout!r}")
     suite = suite_of(spec)

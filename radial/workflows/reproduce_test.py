@@ -110,7 +110,9 @@ def test_the_numbers_are_the_papers(name: str) -> None:
             for line in csv.DictReader(file)
         }
     ours = {
-        (row.task, row.agent.removesuffix(" (likelihood)")): [number for cell in row.paper for number in (cell.mean, cell.sem)]
+        (row.task, row.agent.removesuffix(" (likelihood)")): [
+            number for cell in row.paper for number in (cell.mean, cell.sem)
+        ]
         for row in table(name).rows
         if not row.extra
     }
