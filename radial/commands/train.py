@@ -3,6 +3,8 @@
 How one is trained is in `workflows.train`; how several processes are looked after is in `processes`.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from radial.recipes.recipe import Config
 
 MOST_SEEDS = 10_000  # at a time
+TRACEBACK = "error.txt"  # in a run's folder
 
 
 def train(
@@ -103,9 +106,24 @@ def _train_one(
     torch.set_num_threads(threads or 1)
     keep_freed_memory()
     start = None if init is None else resolve(init)
-    with warnings_said():
+    with warnings_said(), traceback_kept(out):
         training.train(config, seed, out=out, resume=resume, init=start, device=device, threads=threads, recipe=recipe)
     say(f"the agent is in {out}: radial evaluate {out}")
+
+
+@contextmanager
+def traceback_kept(folder: Path) -> Iterator[None]:
+    """Write the traceback of a failed worker into a run's folder, since the terminal gets one line."""
+    from radial.runs.files import write_atomic
+    from radial.training.a3c_workers import WorkerFailed
+
+    try:
+        yield
+    except WorkerFailed as error:
+        if folder.is_dir():
+            write_atomic(folder / TRACEBACK, f"{error}\n")
+            error.summary += f"; the whole traceback is in {folder / TRACEBACK}"
+        raise
 
 
 def _check_free(*folders: Path) -> None:
