@@ -446,6 +446,11 @@ def test_a_stdout_that_is_full_is_a_fault() -> None:
     assert "No space left" in done.stderr
 
 
+def test_a_stdout_that_is_closed_is_nobodys_fault() -> None:
+    done = python("-c", "import sys; sys.stdout = None; from radial.cli import main; main(['recipes'])")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_ctrl_c_while_importing_is_quiet() -> None:
     """A hook sends the signal as soon as torch is asked for."""
     hook = Path("hook")

@@ -25,7 +25,12 @@ def say(text: str) -> None:
 
 
 def write_anything() -> None:
-    """Let stdout and stderr take every character: one that they cannot encode is written as its number."""
+    """Let stdout and stderr take every character: one that they cannot encode is written as its number.
+
+    A stream that is closed (`>&-`) takes everything, too.
+    """
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  as long as the process
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
