@@ -10,6 +10,9 @@ bounds = rr.crown_ibp(network, ball)
 verdicts = rr.certify_action(network, ball)
 """
 
+from radial.commands import interrupt as _interrupt  # noqa: F401  first, since all others take seconds
+
+# isort: split
 from radial.agents.actor_critic import ActorCritic, ImpalaAgent
 from radial.agents.foreign import wrap
 from radial.agents.networks import AtariActorCritic, ImpalaResNet

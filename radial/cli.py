@@ -3,11 +3,14 @@
 Parsing is in `commands.parsing`, each command in a file of its own; every one that prints a result also prints JSON.
 """
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 
+import torch
 from tyro.extras import SubcommandApp
 
+from radial.commands import interrupt
 from radial.commands.audit import audit
 from radial.commands.bench_a3c import bench_a3c
 from radial.commands.bench_bounds import bench_bounds
@@ -22,14 +25,25 @@ from radial.commands.recipes import recipes
 from radial.commands.report import report
 from radial.commands.reproduce import reproduce
 from radial.commands.robustify import robustify
-from radial.commands.terminal import say
+from radial.commands.terminal import give_up_stdout, say, silent_event_writer, write_anything
 from radial.commands.train import train
 from radial.commands.version import version
 from radial.commands.zoo import add_zoo, list_zoo
 from radial.core.data import BadInput
 from radial.envs.contract import EnvFault
 from radial.evaluation.prover import SoundnessError
-from radial.runs.run import DiskFull, Stopped
+from radial.runs.files import Corrupt
+from radial.runs.run import Stopped
+from radial.training.a3c_workers import WorkerFailed
+
+# Corrupt is bad input to the library, but nobody asked for it on the command line.
+FAULTS = (
+    Corrupt, EnvFault, FloatingPointError, MemoryError, OSError, RecursionError, SoundnessError, WorkerFailed,
+    torch.OutOfMemoryError,
+)  # fmt: skip
+# Torch has no types of its own for these: no memory, and a checkpoint without the tensors of its agent.
+FAULTS_OF_TORCH = ("DefaultCPUAllocator", "Error(s) in loading state_dict")
+MAX_LINE = 2_000  # characters of a message
 
 DESCRIPTION = "Train, attack and certify deep-RL agents that withstand perturbed observations."
 COMMANDS = (audit, train, robustify, evaluate, certify, export, report, reproduce, recipes, version)
@@ -67,21 +81,47 @@ def main(arguments: Sequence[str] | None = None) -> None:
     saved, with 130 or 143.
     """
     try:
+        interrupt.end()
+        write_anything()
         run = parse(build(), arguments, DESCRIPTION)
-        run()
-    except BadInput as error:
-        _end(error, 2)
-    except Stopped as stopped:
-        _end(stopped, stopped.code)
-    except (EnvFault, FloatingPointError, DiskFull, SoundnessError) as error:
-        _end(error, 1)
+        with silent_event_writer():
+            run()
+        sys.stdout.flush()
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:
+        code = exit_code(error)
+        if code is None:
+            raise
+        if isinstance(error, OSError):
+            give_up_stdout()
+        say("radial: " + _in_one_line(error))
+        sys.exit(code)
 
 
-def _end(error: Exception, code: int) -> None:
-    say("radial: " + " ".join(str(error).split()))
-    sys.exit(code)
+def exit_code(error: Exception) -> int | None:
+    """The exit code of an error that one line can tell; None for all others, which are bugs and keep a traceback."""
+    if isinstance(error, Stopped):
+        return error.code
+    if isinstance(error, FAULTS):
+        return 1
+    if isinstance(error, RuntimeError) and any(text in str(error) for text in FAULTS_OF_TORCH):
+        return 1
+    return 2 if isinstance(error, BadInput) else None
+
+
+def _in_one_line(error: Exception) -> str:
+    text = str(error)
+    if isinstance(error, WorkerFailed):
+        text = error.summary
+    elif isinstance(error, OSError) and error.filename is not None:
+        text = f"{os.fsdecode(error.filename)}: {error.strerror}"
+    elif isinstance(error, MemoryError):
+        text = f"out of memory; {text}" if text else "out of memory"
+    elif isinstance(error, RecursionError):
+        text = f"something is nested too deeply: {text}"
+    text = " ".join(text.split()) or type(error).__name__
+    return text if len(text) <= MAX_LINE else f"{text[:MAX_LINE]}…"
 
 
 if __name__ == "__main__":

@@ -94,6 +94,8 @@ def torch_device(name: str) -> torch.device:
         raise BadInput(f"device must be cpu or cuda, got {name!r}") from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise BadInput("device must be cpu: this machine has no CUDA device")
+    if device.type not in ("cpu", "cuda"):
+        raise BadInput(f"device must be cpu or cuda, got {name!r}")
     return device
 
 

@@ -4,6 +4,7 @@ The table of commands is in `cli`; their own checks are in their own files.
 """
 
 import functools
+import inspect
 import io
 import sys
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from typing import Any
 import tyro
 from tyro.extras import SubcommandApp
 
+from radial.commands.limits import check_arguments, check_limits
 from radial.core.data import BadInput
 
 FRAME = "│╭╮╰╯"  # the box that tyro draws around its errors
@@ -23,16 +25,22 @@ DETAIL = "Got errors:"  # begins a list of every type that was tried
 
 def later(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
     """The command with its arguments bound, to be run once parsing is over and the terminal is its own again."""
+    names = inspect.signature(command)
 
     @functools.wraps(command)
     def bind(*args: Any, **settings: Any) -> Callable[[], None]:
-        return functools.partial(command, *args, **settings)
+        def run() -> None:
+            check_limits(names.bind(*args, **settings).arguments)
+            command(*args, **settings)
+
+        return run
 
     return bind
 
 
 def parse(app: SubcommandApp, arguments: Sequence[str] | None, description: str) -> Callable[[], None]:
     """The command that the arguments ask for, ready to run; BadInput carries the message of arguments tyro refuses."""
+    check_arguments(sys.argv[1:] if arguments is None else arguments)
     said = io.StringIO()
     try:
         with redirect_stderr(said):

@@ -62,7 +62,7 @@ def robustify(
 
     from radial.agents.convert import own
     from radial.commands.measure import keep_freed_memory
-    from radial.commands.train import check_number
+    from radial.commands.train import check_number, traceback_kept
     from radial.envs.make import example_for
     from radial.recipes.recipe import parse_radius
     from radial.workflows.loading import load
@@ -79,7 +79,7 @@ def robustify(
     folder = Path("runs") / f"robust-{Path(agent).stem}-seed{seed}" if out is None else out
     torch.set_num_threads(threads or 1)
     keep_freed_memory()
-    with warnings_said():
+    with warnings_said(), traceback_kept(folder):
         found = make_robust(
             loaded, parse_radius(radius), steps, kappa=kappa, objective=objective, tolerance=tolerance, seed=seed,
             episodes=episodes, out=folder, resume=resume, device=device, threads=threads, watch=watch,

@@ -3,8 +3,11 @@
 The content is each command's own business.
 """
 
+import io
 import json
+import os
 import sys
+import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -23,6 +26,42 @@ def say(text: str) -> None:
     sys.stderr.flush()
 
 
+def write_anything() -> None:
+    """Let stdout and stderr take every character: one that they cannot encode is written as its number.
+
+    A stream that is closed (`>&-`) takes everything, too.
+    """
+    sys.stdout = sys.stdout or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115  as long as the process
+    sys.stderr = sys.stderr or open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+
+
+def give_up_stdout() -> None:
+    """Write no more to a stdout that is gone or full; otherwise Python tries once more at its exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+@contextmanager
+def silent_event_writer() -> Iterator[None]:
+    """Keep a thread of TensorBoard from printing the traceback of an OSError, which its caller gets as well."""
+    before = threading.excepthook
+
+    def hook(failed: threading.ExceptHookArgs) -> None:
+        if not (issubclass(failed.exc_type, OSError) and type(failed.thread).__module__.startswith("tensorboard")):
+            before(failed)
+
+    threading.excepthook = hook
+    try:
+        yield
+    finally:
+        threading.excepthook = before
+
+
 @contextmanager
 def warnings_said() -> Iterator[None]:
     """Warnings of the library as one line each."""
@@ -38,7 +77,12 @@ def warnings_said() -> Iterator[None]:
 
 def print_json(value: object) -> None:
     """One value for other programs: strict, so that NaN is an error here and not in the reader."""
-    sys.stdout.write(clean_json(json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)) + "\n")
+    text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
+    try:
+        text.encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:  # JSON has its own way to write what stdout cannot
+        text = json.dumps(value, indent=2, allow_nan=False)
+    sys.stdout.write(clean_json(text) + "\n")
 
 
 def print_table(table: Table) -> None:

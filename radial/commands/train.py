@@ -3,16 +3,23 @@
 How one is trained is in `workflows.train`; how several processes are looked after is in `processes`.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tyro
 
+from radial.commands.limits import MOST, check_limits
 from radial.commands.processes import run_all
+from radial.core.checks import brief, check_most, check_whole
 from radial.core.data import BadInput
 
 if TYPE_CHECKING:
     from radial.recipes.recipe import Config
+
+MOST_SEEDS = 10_000  # at a time
+TRACEBACK = "error.txt"  # in a run's folder
 
 
 def train(
@@ -99,9 +106,24 @@ def _train_one(
     torch.set_num_threads(threads or 1)
     keep_freed_memory()
     start = None if init is None else resolve(init)
-    with warnings_said():
+    with warnings_said(), traceback_kept(out):
         training.train(config, seed, out=out, resume=resume, init=start, device=device, threads=threads, recipe=recipe)
     say(f"the agent is in {out}: radial evaluate {out}")
+
+
+@contextmanager
+def traceback_kept(folder: Path) -> Iterator[None]:
+    """Write the traceback of a failed worker into a run's folder, since the terminal gets one line."""
+    from radial.runs.files import write_atomic
+    from radial.training.a3c_workers import WorkerFailed
+
+    try:
+        yield
+    except WorkerFailed as error:
+        if folder.is_dir():
+            write_atomic(folder / TRACEBACK, f"{error}\n")
+            error.summary += f"; the whole traceback is in {folder / TRACEBACK}"
+        raise
 
 
 def _check_free(*folders: Path) -> None:
@@ -116,8 +138,6 @@ def _prepared(
     name: str, seed: int, steps: int | None, num_envs: int | None, device: str, init: str | None, settings: list[str]
 ) -> "Config":
     """The recipe's config with what the command line changes, known to be trainable here, from `init` if given."""
-    from dataclasses import replace
-
     from radial.agents.convert import own
     from radial.agents.saved import load_agent
     from radial.agents.zoo import resolve
@@ -127,9 +147,9 @@ def _prepared(
     config = recipe(name).config
     if steps is not None:
         config = with_steps(config, steps)
-    if num_envs is not None:
-        config = replace(config, num_envs=num_envs)
-    config = with_settings(config, settings)
+    # Together: a number of envs that does not fit the recipe may fit what --set changes.
+    config = with_settings(config, [*settings, *([] if num_envs is None else [f"num_envs={num_envs}"])])
+    check_limits({"steps": config.total_steps, "num_envs": config.num_envs})
     check_trainable(config, seed, device, None if init is None else own(load_agent(resolve(init)), "init"))
     return config
 
@@ -139,15 +159,20 @@ def parse_seeds(text: str) -> list[int]:
     seeds: list[int] = []
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
-        if not (first.isdecimal() and (last.isdecimal() if dash else not last)) or int(last or first) < int(first):
-            raise BadInput(f"seeds must be such as 0-4 or 1,3,5, got {text!r}")
-        seeds += range(int(first), int(last or first) + 1)
-    if len(seeds) > 10_000 or len(set(seeds)) < len(seeds):
-        raise BadInput(f"seeds must be different from each other and at most 10,000, got {text!r}")
+        digits = first.isdecimal() and (last.isdecimal() if dash else not last) and max(len(first), len(last)) <= 19
+        if not digits or int(last or first) < int(first):
+            raise BadInput(f"seeds must be such as 0-4 or 1,3,5, each of at most 19 digits, got {brief(text)}")
+        more = range(int(first), int(last or first) + 1)
+        if more[-1] - more[0] >= MOST_SEEDS - len(seeds):
+            raise BadInput(f"seeds must be at most {MOST_SEEDS:,}, got {brief(text)}")
+        check_most("each of the seeds", more[-1], MOST["seed"])
+        seeds += more
+    if len(set(seeds)) < len(seeds):
+        raise BadInput(f"seeds must be different from each other, got {brief(text)}")
     return seeds
 
 
 def check_number(name: str, value: int | None, least: int) -> None:
     """Refuse a number below `least`; None is no number."""
-    if value is not None and value < least:
-        raise BadInput(f"{name} must be a whole number ≥ {least}, got {value}")
+    if value is not None:
+        check_whole(name, value, least)

@@ -11,11 +11,30 @@ from typing import get_args, get_type_hints
 from radial.core.data import BadInput
 
 
-def check_whole(name: str, value: int, least: int) -> int:
-    """Return the number as a Python int, NumPy's integers included; `BadInput` unless it is a whole number ≥ least."""
+def check_whole(name: str, value: int, least: int, most: int | None = None) -> int:
+    """Return the number as a Python int, NumPy's integers included; `BadInput` unless it is whole, ≥ least and ≤ most.
+
+    most  None: any size
+    """
     if not is_whole(value, least):
-        raise BadInput(f"{name} must be a whole number ≥ {least}, got {value!r}")
+        raise BadInput(f"{name} must be a whole number ≥ {least}, got {brief(value)}")
+    if most is not None:
+        check_most(name, value, most)
     return int(value)
+
+
+def check_most(name: str, value: int, most: int) -> None:
+    """`BadInput` if the number is larger than `most`."""
+    if value > most:
+        raise BadInput(f"{name} must be at most {most:,}, got {brief(value)}")
+
+
+def brief(value: object) -> str:
+    """The value as text for a message, cut to 80 characters; Python refuses to write integers of 4,300 digits."""
+    if isinstance(value, int) and abs(value) >= 10**40:
+        return "a number of more than 40 digits"
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:79]}…"
 
 
 def is_whole(value: object, least: int) -> bool:

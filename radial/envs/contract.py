@@ -3,17 +3,23 @@
 Nothing here steps anything.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import gymnasium
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from radial.core.checks import brief
 from radial.core.data import BadInput, Continuous, Discrete
 
 Array = NDArray[np.generic]
 
 OBSERVATION_DTYPES = tuple(np.dtype(name) for name in ("float32", "float64", "uint8", "int32", "int64"))
+NUMBERS = "fiub"  # kinds of NumPy's types
+PLAIN_NUMBERS, PLAIN_FLAGS = frozenset((float, int, np.float64, np.float32)), frozenset((bool, np.bool_))
 INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
@@ -82,6 +88,58 @@ def check_rewards(reward: Array, num_envs: int, when: str) -> None:
     if not np.isfinite(reward).all():
         row = _first_row(~np.isfinite(reward))
         raise EnvFault(f"env {row} gave the reward {reward[row]} at {when}")
+
+
+def as_rewards(reward: object, num_envs: int, when: str) -> NDArray[np.float32]:
+    """The rewards (N,), copied; `EnvFault` unless they are finite numbers."""
+    given = np.asarray(reward)
+    if given.dtype.kind not in NUMBERS:
+        raise EnvFault(f"rewards of type {given.dtype} instead of numbers at {when}")
+    rewards = np.array(given, dtype=np.float32)
+    check_rewards(rewards, num_envs, when)
+    return rewards
+
+
+def as_flags(name: str, flags: object, num_envs: int, when: str) -> NDArray[np.bool_]:
+    """`terminated` or `truncated` (N,), copied; `EnvFault` unless each is true or false."""
+    given = np.asarray(flags)
+    if not is_true_or_false(given):
+        raise EnvFault(f"{name} of type {given.dtype} instead of true or false at {when}")
+    if given.shape != (num_envs,):
+        raise EnvFault(f"{name} of shape {given.shape} instead of {(num_envs,)} at {when}")
+    return np.array(given, dtype=np.bool_)
+
+
+def is_true_or_false(given: Array) -> bool:
+    """Whether all entries are booleans, or integers that are 0 or 1."""
+    return given.dtype.kind == "b" or (given.dtype.kind in "iu" and bool(((given == 0) | (given == 1)).all()))
+
+
+def check_one_step(reward: object, terminated: object, truncated: object) -> None:
+    """Raise `EnvFault` unless one env gave a number and two flags; vector envs take "1" for 1 and None for False."""
+    if type(reward) in PLAIN_NUMBERS and type(terminated) in PLAIN_FLAGS and type(truncated) in PLAIN_FLAGS:
+        return  # at every step of every env: quickly
+    given = np.asarray(reward)
+    if given.size != 1 or given.dtype.kind not in NUMBERS:
+        raise EnvFault(f"the reward must be a number, got {brief(reward)}")
+    for name, flag in (("terminated", np.asarray(terminated)), ("truncated", np.asarray(truncated))):
+        if flag.size != 1 or not is_true_or_false(flag):
+            raise EnvFault(f"{name} must be true or false, got {brief(flag.tolist())}")
+
+
+@contextmanager
+def faults_named(when: str) -> Iterator[None]:
+    """Turn whatever an env raises into an `EnvFault` that says which env and when."""
+    try:
+        yield
+    except EnvFault as error:
+        raise EnvFault(f"{error} at {when}") from error
+    except (BadInput, MemoryError):
+        raise
+    except Exception as error:
+        raise EnvFault(
+            f"the env raised {type(error).__name__} at {when}: {' '.join(str(error).split())[:300]}"
+        ) from error
 
 
 def check_reset_rows(reset: NDArray[np.bool_], reward: Array, ended: NDArray[np.bool_], when: str) -> None:

@@ -4,16 +4,15 @@ Every backend so far is a Gymnasium vector env and goes through this adapter. Wh
 `make`.
 """
 
-import functools
 import importlib
 import importlib.util
 import os
 import warnings
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
@@ -21,13 +20,16 @@ import torch
 from gymnasium.vector import AutoresetMode, SyncVectorEnv, VectorEnv
 from torch import Tensor
 
-from radial.core.data import BadInput, EnvSpec, Step
+from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, Step
 from radial.envs.contract import (
     EnvFault,
     actions_of,
+    as_flags,
+    as_rewards,
     check_observations,
+    check_one_step,
     check_reset_rows,
-    check_rewards,
+    faults_named,
     native_action,
     observation_shape,
 )
@@ -88,7 +90,7 @@ class GymnasiumVec:
         seeds: Any = (
             None if self._seeds is None else list(self._seeds)
         )  # Gymnasium annotates an int; its envs take both
-        with self._watchdog:
+        with self._watchdog, faults_named(f"reset of {self._name}"):
             obs, _ = self._native.reset(seed=seeds)
         self._ended = np.zeros(self.num_envs, dtype=np.bool_)
         return self._observations(obs, "reset")
@@ -99,16 +101,15 @@ class GymnasiumVec:
         if self._ended is None:
             raise RuntimeError(f"reset {self.spec} before the first step")
         native = native_action(action, self.actions, self.num_envs, self._native_dtype)
-        with self._watchdog:
-            obs, reward, terminated, truncated, _ = self._native.step(native)
         self._calls += 1
         when = f"step {self._calls} of {self._name}"
+        with self._watchdog, faults_named(when):
+            obs, given, ends, cuts, _ = self._native.step(native)
         # Native envs may hand out their own memory, so everything is copied.
-        reward = np.array(reward, dtype=np.float32)
-        terminated = np.array(terminated, dtype=np.bool_)
-        truncated = np.array(truncated, dtype=np.bool_)
         observations = self._observations(obs, when)
-        check_rewards(reward, self.num_envs, when)
+        reward = as_rewards(given, self.num_envs, when)
+        terminated = as_flags("terminated", ends, self.num_envs, when)
+        truncated = as_flags("truncated", cuts, self.num_envs, when)
         reset, self._ended = self._ended, terminated | truncated
         check_reset_rows(reset, reward, self._ended, when)
         self.steps += self.num_envs - int(np.count_nonzero(reset))
@@ -146,24 +147,73 @@ class GymnasiumVec:
             )
 
 
+class OneEnv(NamedTuple):
+    """The spaces of one env, as those of a vector env."""
+
+    spec: EnvSpec
+    observation_shape: tuple[int, ...]
+    actions: Discrete | Continuous
+
+
+Accept = Callable[[OneEnv], None]
+
+
+class _Checked(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """One env whose rewards and ends are of the right types."""
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        obs, reward, terminated, truncated, info = self.env.step(action)
+        check_one_step(reward, terminated, truncated)
+        return obs, reward, terminated, truncated, info
+
+
 def make_gymnasium(
-    spec: EnvSpec, options: Mapping[str, bool | int | float | str], seeds: Sequence[int], timeout: float | None
+    spec: EnvSpec,
+    options: Mapping[str, bool | int | float | str],
+    seeds: Sequence[int],
+    timeout: float | None,
+    accept: Accept | None = None,
 ) -> GymnasiumVec:
     """One env per seed, stepped one after the other, from Gymnasium's registry.
 
     options  of `gymnasium.make`
+    accept   refuses the spaces of the first env, before the others are made
     """
     keywords: dict[str, Any] = {**options, "disable_env_checker": True}  # it would forbid actions beyond the box
-    make = functools.partial(gymnasium.make, spec.id, **keywords)
+
+    def make() -> gymnasium.Env[Any, Any]:
+        return _Checked(gymnasium.make(spec.id, **keywords))
+
     with quiet_about_age(spec.id):
+        with _making(spec):
+            first = make()
         try:
-            native = SyncVectorEnv([make] * len(seeds), copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
-        except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
-            raise BadInput(f"{spec} needs a package that is missing: {_remedy(spec, error)}") from error
-        except (TypeError, ValueError, LookupError, AssertionError, gymnasium.error.Error) as error:
-            raise BadInput(f"{spec} cannot be made with these options: {_line(error)}") from error
+            one = OneEnv(spec, observation_shape(first.observation_space), actions_of(first.action_space))
+            if accept is not None:
+                accept(one)
+        except BaseException:
+            first.close()
+            raise
+        with _making(spec):
+            makers = [lambda: first, *[make] * (len(seeds) - 1)]
+            native = SyncVectorEnv(makers, copy=False, autoreset_mode=AutoresetMode.NEXT_STEP)
     engine = {"backend": "gymnasium", "version": gymnasium.__version__, "simulator": simulator_of(native.envs[0])}
     return GymnasiumVec(native, spec, engine=engine, seeds=seeds, timeout=timeout)
+
+
+@contextmanager
+def _making(spec: EnvSpec) -> Iterator[None]:
+    """Tell options that an env refuses, and packages that it misses, from an env that cannot be made at all."""
+    try:
+        yield
+    except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+        raise BadInput(f"{spec} needs a package that is missing: {_remedy(spec, error)}") from error
+    except (TypeError, ValueError, LookupError, AssertionError, gymnasium.error.Error) as error:
+        raise BadInput(f"{spec} cannot be made with these options: {_line(error)}") from error
+    except MemoryError:
+        raise
+    except Exception as error:
+        raise EnvFault(f"{spec} cannot be made: {_line(error)}") from error
 
 
 def _remedy(spec: EnvSpec, error: Exception) -> str:

@@ -20,11 +20,14 @@ from radial.envs import envpool_vec, procgen
 from radial.envs.atari import make_atari
 from radial.envs.atari_frames import GAMES, PRESETS
 from radial.envs.envpool_vec import make_envpool
-from radial.envs.gymnasium_vec import make_gymnasium
+from radial.envs.gymnasium_vec import Accept, make_gymnasium
+from radial.envs.watchdog import watched
 
 Option = bool | int | float | str
 Options = Mapping[str, Option]
 BACKENDS = ("envpool", "gymnasium")
+MAKING = 5  # multiple of a step's timeout for making 50 envs: packages are imported, ROMs read
+MOST_ENVS, MOST_THREADS = 10_000, 1_024  # of one vector env
 MUJOCO = tuple(f"{task}-{v}" for task in ("Hopper", "Walker2d", "HalfCheetah", "Ant", "Humanoid") for v in ("v4", "v5"))
 NO_FRAMESKIP = "NoFrameskip-v4"
 ATARI_BACKENDS = ("ale", "envpool")
@@ -64,6 +67,7 @@ class Request:
     seeds: Sequence[int]  # one for each env
     threads: int | None
     timeout: float | None
+    accept: Accept | None = None
 
 
 @dataclass(frozen=True)
@@ -83,23 +87,32 @@ class Suite:
 
 
 def make_env(
-    spec: EnvSpec, num_envs: int, seed: int, *, threads: int | None = None, timeout: float | None = 60.0
+    spec: EnvSpec,
+    num_envs: int,
+    seed: int,
+    *,
+    threads: int | None = None,
+    timeout: float | None = 60.0,
+    accept: Accept | None = None,
 ) -> VecEnv:
     """N environments that step together; the same call gives the same stream for the same actions.
 
     seed     ≥ 0; env i is seeded with `env_seeds(seed, num_envs)[i]`, whatever the backend and `num_envs`
     threads  of EnvPool and ale-py; None: one per core. Other backends step in a plain loop
     timeout  seconds one step or reset may take before the process is ended with all stacks on stderr (code 70), because
-             native pools cannot be interrupted; None: any time
+             native pools cannot be interrupted; None: any time. Making up to 50 envs may take five times as long
+    accept   refuses the spaces of one env before the others are made, where they are made one by one
     """
-    check_whole("num_envs", num_envs, 1)
+    check_whole("num_envs", num_envs, 1, MOST_ENVS)
     check_whole("seed", seed, 0)
     if threads is not None:
-        check_whole("threads", threads, 1)
+        check_whole("threads", threads, 1, MOST_THREADS)
     if timeout is not None and not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
         raise BadInput(f"timeout must be a positive number of seconds or None, got {timeout!r}")
     suite = suite_of(spec)
-    return suite.build(Request(spec, env_seeds(seed, num_envs), threads, timeout))
+    making = None if timeout is None else MAKING * timeout * math.ceil(num_envs / 50)
+    with watched(making, f"making {spec}"):
+        return suite.build(Request(spec, env_seeds(seed, num_envs), threads, timeout, accept))
 
 
 def spec_for(id: str) -> EnvSpec:
@@ -173,7 +186,7 @@ def _build_mujoco(request: Request) -> VecEnv:
     backend = options.pop("backend", "envpool" if envpool_vec.installed() else "gymnasium")
     if backend == "envpool":
         return make_envpool(request.spec, options, request.seeds, request.threads, request.timeout)
-    return make_gymnasium(request.spec, options, request.seeds, request.timeout)
+    return make_gymnasium(request.spec, options, request.seeds, request.timeout, request.accept)
 
 
 def _build_atari(request: Request) -> VecEnv:
@@ -185,7 +198,7 @@ def _build_procgen(request: Request) -> VecEnv:
 
 
 def _build_gymnasium(request: Request) -> VecEnv:
-    return make_gymnasium(request.spec, request.spec.options, request.seeds, request.timeout)
+    return make_gymnasium(request.spec, request.spec.options, request.seeds, request.timeout, request.accept)
 
 
 _LENGTH = ("an integer ≥ 1", lambda value: is_whole(value, 1))

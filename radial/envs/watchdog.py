@@ -6,10 +6,26 @@ The caller decides which calls are watched, and for how long.
 import faulthandler
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import TracebackType
 
 EXIT_CODE = 70  # EX_SOFTWARE of sysexits.h
 TICKS = 20  # looks per timeout
+
+
+@contextmanager
+def watched(timeout: float | None, what: str) -> Iterator[None]:
+    """A `Watchdog` over one block; None: any time."""
+    if timeout is None:
+        yield
+        return
+    watchdog = Watchdog(timeout, what)
+    try:
+        with watchdog:
+            yield
+    finally:
+        watchdog.stop()
 
 
 class Watchdog:

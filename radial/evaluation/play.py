@@ -8,6 +8,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -187,7 +188,8 @@ def evaluate(
     proofs = None if certified_by is None else _proof_check(agent, certified_by, stochastic)
     spec = spec_of(env)
     count = min(side_by_side(spec) if num_envs is None else num_envs, episodes)
-    world = make_env(spec, count, env_seed) if isinstance(env, EnvSpec | str) else env
+    fits = partial(check_spaces, agent)
+    world = make_env(spec, count, env_seed, accept=fits) if isinstance(env, EnvSpec | str) else env
     try:
         check_spaces(agent, world)
         adversary = attack.fit(agent, spec, fit_seed) if isinstance(attack, Fittable) else attack

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from radial.core.checks import brief
 from radial.core.data import BadInput
 from radial.core.text import nearest
 from radial.runs.config import decode, encode
@@ -27,6 +28,7 @@ ALGORITHMS: dict[str, type[PPOConfig] | type[DQNConfig] | type[A3CConfig]] = {
     "dqn": DQNConfig,
     "a3c": A3CConfig,
 }
+MAX_DEPTH = 32  # levels of a setting, in its path or its value
 NONE = "none"  # how a recipe, or --set, says that a setting has no value: TOML has no word of its own for it
 # The keys of a table that are no settings.
 OURS = ("base", "task", "method", "differs", "paper", "radius", "algorithm", "starts_from")
@@ -179,13 +181,15 @@ def with_settings(config: Config, settings: Collection[str]) -> Config:
         if not equals or not setting.isprintable():
             raise BadInput(f"--set takes key=value, got {setting!r}")
         *parents, last = path.strip().split(".")
+        if len(parents) >= MAX_DEPTH:
+            raise BadInput(f"--set takes at most {MAX_DEPTH} levels, got {len(parents) + 1:,}")
         place = table
         for at, parent in enumerate(parents):
             if not isinstance(place.get(parent), dict):
                 raise BadInput(f"--set {path}: {'.'.join(parents[: at + 1])} has no settings{nearest(parent, place)}")
             place = place[parent]
         # A key that the table does not hold yet (an option of an env, say) is for `decode` to judge.
-        place[last] = _value(text.strip())
+        place[last] = _bounded(_value(text.strip()), path)
     return decode(type(config), table, "config")
 
 
@@ -197,3 +201,15 @@ def _value(text: str) -> Any:
         return tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
         return text
+    except (RecursionError, ValueError):  # thousands of brackets; thousands of digits
+        raise BadInput(f"--set takes {MAX_DEPTH} levels and integers of 64 bits at most, got {brief(text)}") from None
+
+
+def _bounded(value: Any, path: str, depth: int = 0) -> Any:
+    """The value, with integers of 64 bits, as TOML has them, and at most `MAX_DEPTH` levels."""
+    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    if depth > MAX_DEPTH or (isinstance(value, int) and not -(1 << 63) <= value < 1 << 63):
+        raise BadInput(f"--set {brief(path)} takes {MAX_DEPTH} levels and integers of 64 bits at most")
+    for each in inside:
+        _bounded(each, path, depth + 1)
+    return value

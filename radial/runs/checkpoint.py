@@ -211,6 +211,7 @@ def link_best(folder: Path) -> None:
     link = folder / ROOM / _BEST
     if best is None or (link.is_symlink() and os.readlink(link) == best):
         return
+    require(link.is_symlink() or not link.is_dir(), link, "is a folder instead of a link; move it away")
     temporary = link.with_name(f"{_BEST}.tmp-{os.getpid()}")
     temporary.unlink(missing_ok=True)
     temporary.symlink_to(best)

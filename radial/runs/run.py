@@ -179,8 +179,8 @@ class Run:
         if found is None:
             warn(f"{folder} holds no checkpoint yet: the run begins again at step 0")
         else:
-            _, tensors, manifest = found
-            self.restored = (tensors, manifest["state"])
+            path, tensors, manifest = found
+            self.restored = (_Saved(path, tensors), _saved(path, manifest["state"]))
             self._saved = self._logged = manifest["step"]
             self.exact = manifest["exact"] and _same_conditions(manifest)
             store.link_best(folder)  # the process may have died between the checkpoint and the link
@@ -197,6 +197,7 @@ class Run:
         self._logged = step
         if self._metrics is None:
             return
+        self._check_there()
         line = {"step": step, "time": round(time.monotonic() - self._began, 3)}
         line |= {key: value if math.isfinite(value) else None for key, value in values.items()}  # type: ignore[misc]
         with writing(Path(self._metrics.name)):
@@ -206,6 +207,11 @@ class Run:
             for key, value in values.items():
                 self._events.add_scalar(key, value, step)
             self._events.flush()
+
+    def _check_there(self) -> None:
+        """An open file follows a folder that is renamed, but a checkpoint would make a new one, without its config."""
+        if self.folder is not None and not (self.folder / CONFIG).is_file():
+            raise FileNotFoundError(errno.ENOENT, "the run's folder was removed or renamed", str(self.folder))
 
     def note(self, text: str) -> None:
         """Print a line before the first step."""
@@ -226,6 +232,7 @@ class Run:
         """Write a checkpoint; the last two stay, and the one with the highest `score`."""
         store.check_tensors(tensors)
         if self.folder is not None:
+            self._check_there()
             with writing(Path(self._metrics.name)):
                 os.fsync(self._metrics.fileno())  # a checkpoint must not be newer than the lines that led to it
             store.write_checkpoint(self.folder, step, tensors, state, score=score, exact=self.exact)
@@ -268,6 +275,24 @@ class Run:
         """Close the files, let go of the folder, give the signals back. Twice is once."""
         self._cleanup.close()
         self._metrics = self._events = self._reporter = None
+
+
+class _Saved(dict[str, Any]):
+    """Part of a checkpoint: a loop that misses something in it finds the checkpoint corrupt."""
+
+    def __init__(self, path: Path, content: Mapping[str, Any]) -> None:
+        super().__init__(content)
+        self.path = path
+
+    def __missing__(self, key: str) -> Any:
+        raise Corrupt(f"{self.path} does not hold {key!r}, so no run can be resumed from it")
+
+
+def _saved(path: Path, value: Any) -> Any:
+    """The value with every table in it as `_Saved`."""
+    if isinstance(value, Mapping):
+        return _Saved(path, {key: _saved(path, item) for key, item in value.items()})
+    return [_saved(path, item) for item in value] if isinstance(value, list) else value
 
 
 def _plain(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -319,10 +344,18 @@ def _same_conditions(manifest: Mapping[str, Any]) -> bool:
     return not different
 
 
+def _seconds(value: Any) -> float:
+    if not math.isfinite(value):  # the next line would not be JSON
+        raise ValueError(f"time is {value}")
+    return float(value)
+
+
 def _cut_metrics(path: Path, step: int) -> float:
     """Drop lines logged after `step` and a line that a crash cut; returns the time of the last line that stays."""
     kept, seconds = [], 0.0
     if not path.exists():
+        if step > 0:
+            warn(f"{path} is gone: the run resumes at step {step:,}, and the metrics of earlier steps are lost")
         return seconds
     with open(path, encoding="utf-8", errors="replace", opener=open_plain) as file:
         lines = file.read().split("\n")
@@ -330,9 +363,9 @@ def _cut_metrics(path: Path, step: int) -> float:
         try:
             line = json.loads(text)
             if line["step"] <= step:
+                seconds = _seconds(line["time"])
                 kept.append(text + "\n")
-                seconds = float(line["time"])
-        except (ValueError, TypeError, KeyError):
+        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
             if number < len(lines):  # the last one is empty, or was being written
                 warn(f"{path} line {number} is no line of metrics and is dropped")
     write_atomic(path, "".join(kept))

@@ -39,7 +39,14 @@ Build = Callable[[int, int], Player]  # of a worker's number and how often it wa
 
 
 class WorkerFailed(RuntimeError):
-    """A worker raised an error, whose whole traceback is in the message, or cannot be kept alive."""
+    """A worker raised an error, whose whole traceback is in the message, or cannot be kept alive.
+
+    summary  the message in one line, without the traceback
+    """
+
+    def __init__(self, message: str, summary: str | None = None) -> None:
+        super().__init__(message)
+        self.summary = message if summary is None else summary
 
 
 class Failure(NamedTuple):
@@ -275,7 +282,8 @@ class Crew:
 
 def _error(index: int, failure: Failure) -> Exception:
     """The error of a worker; one with a one-line message keeps its type, any other carries the whole traceback."""
-    whole = WorkerFailed(f"worker {index} failed\n\n{failure.trace}")
+    said = f"{failure.kind}: {failure.message}" if failure.message else failure.kind
+    whole = WorkerFailed(f"worker {index} failed\n\n{failure.trace}", f"worker {index} failed: {said}")
     if failure.kind not in PASSED_ON:
         return whole
     error = PASSED_ON[failure.kind](f"worker {index}: {failure.message}")
