@@ -16,9 +16,10 @@ import numpy as np
 import torch
 from torch import Tensor, fx, nn
 
+from radial.bounds.layers import UnsupportedLayer
 from radial.bounds.tracing import Trace, attribute, original, root_of
 from radial.core.ball import Ball
-from radial.core.data import BadInput, Bounds
+from radial.core.data import Bounds
 
 _ROWS = 4  # samples that are compared one by one
 _CLOSE = 2.0**-14  # relative to the largest value inside the network: far above rounding, far below another function
@@ -122,7 +123,9 @@ def _parts(value: Any) -> Iterator[tuple[object, Any]]:
         yield from enumerate(list(value))
     elif isinstance(value, types.ModuleType):
         if value.__name__ in _NOT_FUNCTIONS:
-            raise BadInput(f"network must be a function of its input: its forward asks the module '{value.__name__}'")
+            raise UnsupportedLayer(
+                f"network must be a function of its input: its forward asks the module '{value.__name__}'"
+            )
     elif isinstance(value, types.MethodType):
         yield "self", value.__self__
         yield "function", value.__func__
@@ -217,19 +220,21 @@ def check_witnesses(
         y = _outputs(network, x)
         seen = y if rows is None else (rows.double() @ y.double().unsqueeze(-1)).squeeze(-1)
         if seen.shape != bounds.lower.shape or bool((proven & ~bounds.contains(seen)).any()):
-            raise BadInput(
+            raise UnsupportedLayer(
                 "network must compute what torch.fx traces: run on a point of the ball, it left its own bounds "
                 "(does its forward ask what kind of object its input is, or does as_linear() disagree with it?)"
             )
     _check_replay(network, traced, inside, y, rng)
     if not before.same(Snapshot(original(network))):
-        raise BadInput("network must not change itself: a parameter, buffer, attribute or counter moved in its forward")
+        raise UnsupportedLayer(
+            "network must not change itself: a parameter, buffer, attribute or counter moved in its forward"
+        )
     _check_generators(before)
 
 
 def _check_generators(before: Snapshot) -> None:
     if before.generators != generator_states():
-        raise BadInput("network must be deterministic: its forward draws random numbers")
+        raise UnsupportedLayer("network must be deterministic: its forward draws random numbers")
 
 
 def _check_replay(network: nn.Module, traced: Trace, x: Tensor, y: Tensor, rng: torch.Generator) -> None:
@@ -240,23 +245,23 @@ def _check_replay(network: nn.Module, traced: Trace, x: Tensor, y: Tensor, rng: 
     some = x[again]
     expected, largest = replay(network, traced, some)
     if expected.shape != (len(again), *y.shape[1:]):
-        raise BadInput("network must return one row for each sample of its batch")
+        raise UnsupportedLayer("network must return one row for each sample of its batch")
     close = _CLOSE * max(largest, torch.finfo(x.dtype).tiny)
     if _apart(expected, y[again], close):
         own = _outputs(network, some)
         if _apart(own, y[again], close):
-            raise BadInput(
+            raise UnsupportedLayer(
                 "network must be a function of each sample alone: run again in a batch of another size, it answered "
                 "differently (does it count its calls, draw numbers, or use the batch size as a number?)"
             )
-        raise BadInput(
+        raise UnsupportedLayer(
             "network must compute what torch.fx traces: its traced steps, each on copies of its own, gave another "
             "answer (does its forward write into a tensor that has a second name?)"
         )
     with torch.enable_grad():
         own = _outputs(network, some).detach()
     if _apart(own, y[again], close):
-        raise BadInput(
+        raise UnsupportedLayer(
             "network must be a function of each sample alone: run again in a batch of another size, or with gradients, "
             "it answered differently (does it count its calls, or use the batch size as a number?)"
         )

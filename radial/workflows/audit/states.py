@@ -9,15 +9,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from radial.bounds.certify import certify_action
 from radial.bounds.layers import UnsupportedLayer
-from radial.bounds.methods import ibp
+from radial.bounds.methods import ibp, sound
 from radial.core.agent import Agent
-from radial.core.data import Bounds, VecEnv, Verdict
+from radial.core.data import Bounds, VecEnv
 from radial.envs.wrapper import as_trained
 from radial.evaluation.certificates import Search
 from radial.evaluation.play import Episodes, View, play
-from radial.evaluation.prover import ProofCheck, Prover
+from radial.evaluation.prover import ProofCheck, Prover, certified_rows
+from radial.evaluation.repeatable import finite_action, prepared
 from radial.workflows.audit.budget import Clock
 
 _AT_ONCE = 512  # states that are bounded at once
@@ -57,16 +57,16 @@ def chunk_of(x: Tensor, prover: Prover | None = None) -> int:
     return 1 if dear else _FRAMES_AT_ONCE
 
 
-def visit(agent: Agent, world: VecEnv, episodes: int) -> tuple[Episodes, Visited]:
+def visit(agent: Agent, world: VecEnv, episodes: int, name: str | None = None) -> tuple[Episodes, Visited]:
     """Play clean episodes and remember their states; the world has as many envs as episodes."""
     seen: list[tuple[Tensor, Tensor]] = []
 
     @torch.no_grad()
     def choose(view: View) -> Tensor:
-        x = agent.prepare(view.obs)
+        x = prepared(agent, view.obs)
         rows = view.counts.nonzero().flatten()
         seen.append((x[rows].clone(), rows))
-        return agent.act(x)
+        return finite_action(agent, x, None, agent.name if name is None else name, len(seen) - 1)
 
     played = play(as_trained(agent, world), choose, episodes)
     x, episode = (torch.cat(parts) for parts in zip(*seen, strict=True))
@@ -80,13 +80,12 @@ def certified(agent: Agent, visited: Visited, radius: float, p: float, prover: P
 
 def certified_at(agent: Agent, visited: Visited, radii: Tensor, p: float, prover: Prover, clock: Clock) -> Tensor:
     """The same with a radius for each state, (M,): rows of one radius are bounded together."""
-    network, found = agent.choice, torch.zeros(len(visited.x), dtype=torch.bool)
+    found = torch.zeros(len(visited.x), dtype=torch.bool)
     for radius in radii.unique().tolist():
         rows = (radii == radius).nonzero().flatten()
         for part in rows.split(chunk_of(visited.x, prover)):
             clock.tick()
-            verdicts = certify_action(network, agent.ball(visited.x[part], radius, p), prover.method)
-            found[part] = torch.tensor([verdict is Verdict.CERTIFIED for verdict in verdicts])
+            found[part] = certified_rows(agent, agent.ball(visited.x[part], radius, p), prover)
     return found
 
 
@@ -133,6 +132,12 @@ def action_boxes(agent: Agent, visited: Visited, radius: float, p: float, prover
     return Bounds(torch.cat([part.lower for part in parts]), torch.cat([part.upper for part in parts]))
 
 
+@torch.no_grad()
+def distinct_actions(agent: Agent, visited: Visited) -> int:
+    """How many different actions the agent takes in the visited states: with one, everything is certified."""
+    return len({action for rows in visited.chunks() for action in agent.act(visited.x[rows]).tolist()})
+
+
 def share_by_episode(flags: Tensor, episode: Tensor) -> tuple[float, ...]:
     """The share of each episode's states that has a flag."""
     return tuple(float(flags[episode == i].double().mean()) for i in episode.unique().tolist())
@@ -148,7 +153,7 @@ def why_unbounded(agent: Agent, x: Tensor) -> str | None:
     """Why a network cannot be bounded; None: it can."""
     try:
         with torch.no_grad():
-            ibp(agent.choice, agent.ball(x, 0.0))
+            sound(ibp)(agent.choice, agent.ball(x, 0.0))
     except UnsupportedLayer as error:
         return str(error)
     return None
