@@ -28,14 +28,14 @@ class NotGreedy(BadInput):
 
 
 def prepared(agent: Agent, obs: Tensor) -> Tensor:
-    """`agent.prepare(obs)`, asked twice, and for one row alone: (B, *obs) → (B, *obs)."""
-    before = generator_states()
-    x, again, alone = (agent.prepare(rows.clone()) for rows in (obs, obs, obs[:1]))
+    """`agent.prepare(obs)`, asked twice, and for one row in another batch: (B, *obs) → (B, *obs)."""
+    before, other = generator_states(), obs[:1] if len(obs) > 1 else torch.cat([obs, obs])
+    x, again, apart = (agent.prepare(rows.clone()) for rows in (obs, obs, other))
     if before != generator_states():
         raise BadInput("agent.prepare must be a function of the observation: it draws random numbers")
     if not _same(x, again):
         raise BadInput("agent.prepare must be a function of the observation: asked twice, it gave two answers")
-    if not _same(x[:1], alone, 1e-5):
+    if not _same(x[:1], apart[:1], 1e-5):
         raise BadInput("agent.prepare must treat each observation alone: in another batch it gave another answer")
     return x
 
