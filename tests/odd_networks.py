@@ -493,6 +493,34 @@ def batch_norm_with_a_small_eps() -> nn.Module:
 
 
 @odd_module(refused=False)
+def explores_elsewhere() -> nn.Module:
+    class Explores(Base):
+        """As in many examples, the module also plays; its forward draws nothing."""
+
+        def act(self, x: Tensor) -> int:
+            return random.randrange(3) if random.random() < 0.1 else int(self(x).argmax())
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.head(F.relu(self.inp(x)))
+            return y
+
+    return Explores()
+
+
+@odd_module(refused=True)
+def draws_in_a_method() -> nn.Module:
+    class Draws(Base):
+        def noise_now(self) -> float:
+            return 1e-9 * (time.time() % 1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.head(self.inp(x)) * (1 + self.noise_now())
+            return y
+
+    return Draws()
+
+
+@odd_module(refused=False)
 def one_layer_twice() -> nn.Module:
     layer = nn.Linear(4, 4)
     return nn.Sequential(layer, nn.ReLU(inplace=True), layer, nn.Tanh(), nn.Linear(4, 3))

@@ -5,6 +5,8 @@ with the network itself at points of the ball; its parameters, buffers, attribut
 reach must be as they were.
 """
 
+import dis
+import functools
 import itertools
 import random
 import struct
@@ -25,6 +27,7 @@ _ROWS = 4  # samples that are compared one by one
 _CLOSE = 2.0**-14  # relative to the largest value inside the network: far above rounding, far below another function
 _DEPTH = 5  # of attributes within attributes that are looked at
 _HOOKS = {key for key in vars(nn.Module()) if "hook" in key}
+_METHODS = (types.FunctionType, staticmethod, classmethod, property)
 _NOT_FUNCTIONS = ("time", "random", "secrets", "uuid", "datetime")  # modules a forward must not ask
 
 
@@ -66,13 +69,19 @@ class Snapshot:
         return all(_equal(a, b) for a, b in zip(self.tensors, other.tensors, strict=True))
 
     def _look_at_class(self, cls: type) -> None:
-        for base in cls.__mro__:
-            if _ours(base.__module__) or id(base) in self._seen:
-                continue
-            self._seen.add(id(base))
-            for key, value in vars(base).items():
-                if not key.startswith("__"):
-                    self._look(key, value, _DEPTH)
+        """Class attributes, and of the methods only those that the forward can call: others may draw numbers."""
+        own = [base for base in cls.__mro__ if not _ours(base.__module__)]
+        members = {key: value for base in reversed(own) for key, value in vars(base).items() if key[:2] != "__"}
+        called, waiting = set[str](), ["forward"]
+        while waiting:
+            name = waiting.pop()
+            function = getattr(members.get(name), "__func__", members.get(name))
+            if name not in called and isinstance(function, types.FunctionType):
+                waiting += function.__code__.co_names
+            called.add(name)
+        for key, value in members.items():
+            if key in called or not isinstance(value, _METHODS):
+                self._look(key, value, _DEPTH)
 
     def _look(self, key: object, value: Any, depth: int) -> None:
         """Add a value and whatever can be reached from it."""
@@ -149,16 +158,17 @@ def _reached(function: types.FunctionType) -> Iterator[tuple[object, Any]]:
             yield name, cell.cell_contents
         except ValueError:  # not yet set
             continue
-    for name in _names(function.__code__):
+    for name in _global_names(function.__code__):
         if name in function.__globals__:
             yield name, function.__globals__[name]
 
 
-def _names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _names(constant)
+@functools.lru_cache(maxsize=1024)
+def _global_names(code: types.CodeType) -> tuple[str, ...]:
+    """The globals that a piece of code reads, those of functions inside it included."""
+    names = [str(step.argval) for step in dis.get_instructions(code) if step.opname == "LOAD_GLOBAL"]
+    inner = [_global_names(constant) for constant in code.co_consts if isinstance(constant, types.CodeType)]
+    return (*dict.fromkeys(itertools.chain(names, *inner)),)
 
 
 def _ours(module: str) -> bool:
