@@ -96,8 +96,8 @@ def page(tallies: dict[str, Tally], versions: dict[str, str]) -> str:
     unfinished = "" if complete == len(STAGES) else "**Unfinished: no figures of a release yet.** "
     lines = [
         "# Proof", "",
-        f"{unfinished}{complete} of {len(STAGES)} stages are complete; {wrong} violations. Written by `make proof`, which goes on "
-        "where it stopped.", "",
+        f"{unfinished}{complete} of {len(STAGES)} stages are complete; {wrong} violations. "
+        "Written by `make proof`, which resumes where it stopped.", "",
         "0 violations in n independent draws bound their rate by 3/n at 95 % confidence; that is the last column. "
         "Lists of cases have no such column.", "",
         "| stage | instances | run | goal | share | violations | seconds | rate below |",

@@ -8,8 +8,8 @@ import warnings
 import torch
 from torch import Tensor, nn
 
-from radial.bounds.graph import inspect
 from radial.bounds.methods import BoundMethod, check_arguments, check_center, crown_ibp, is_ours, method, sound
+from radial.bounds.tracing import inspect
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds, Verdict
 

@@ -139,14 +139,16 @@ def _subtract(context: Context, a: Any, b: Any, *, alpha: float = 1) -> Applied:
     return _sum(context, a, b, -float(alpha))
 
 
-def _add_in_place(context: Context, a: Any, b: Any) -> Applied:
-    check_alone(context)
-    return _sum(context, a, b, 1.0)
+def _in_place(rule: Callable[..., Applied]) -> Callable[..., Any]:
+    """The rule of an augmented assignment: that of its operator, if nothing else reads the memory it overwrites."""
 
+    def checked(context: Context, a: Any, b: Any) -> Applied:
+        if not _is_set(a):
+            context.refuse(f"{context.what}, which writes into a tensor that does not depend on the input,")
+        check_alone(context)
+        return rule(context, a, b)
 
-def _subtract_in_place(context: Context, a: Any, b: Any) -> Applied:
-    check_alone(context)
-    return _sum(context, a, b, -1.0)
+    return checked
 
 
 def _sum(context: Context, a: Any, b: Any, sign: float) -> Applied:
@@ -290,6 +292,9 @@ def _activation(make: Callable[[], Op]) -> Callable[..., Applied]:
     return lambda context, x: Applied(make(), [x])
 
 
+_ADD_IN_PLACE, _SUBTRACT_IN_PLACE = _in_place(_add), _in_place(_subtract)
+_MULTIPLY_IN_PLACE, _DIVIDE_IN_PLACE = _in_place(_multiply), _in_place(_divide)
+
 FUNCTIONS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((F.relu, torch.relu, "relu"), _activation(ReLU)),
     **dict.fromkeys((F.relu_, torch.relu_, "relu_"), _relu_in_place),
@@ -319,8 +324,10 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     **dict.fromkeys((torch.matmul, torch.mm, operator.matmul, "matmul", "mm"), _matmul),
     **dict.fromkeys((operator.add, torch.add, "add"), _add),
     **dict.fromkeys((operator.sub, torch.sub, torch.subtract, "sub"), _subtract),
-    operator.iadd: _add_in_place,
-    operator.isub: _subtract_in_place,
+    operator.iadd: _ADD_IN_PLACE,
+    operator.isub: _SUBTRACT_IN_PLACE,
+    operator.imul: _MULTIPLY_IN_PLACE,
+    operator.itruediv: _DIVIDE_IN_PLACE,
     **dict.fromkeys((operator.mul, torch.mul, torch.multiply, "mul"), _multiply),
     **dict.fromkeys((operator.truediv, torch.div, torch.true_divide, "div"), _divide),
     **dict.fromkeys((operator.neg, torch.neg, "neg"), _negative),
@@ -341,4 +348,7 @@ FUNCTIONS: dict[Any, Callable[..., Any]] = {
     "dim": lambda context, x: len(x.shape),
 }
 
-_OF_SEVERAL = (_add, _subtract, _add_in_place, _subtract_in_place, _multiply, _divide, _concatenate)
+_OF_SEVERAL = (
+    _add, _subtract, _multiply, _divide, _concatenate,
+    _ADD_IN_PLACE, _SUBTRACT_IN_PLACE, _MULTIPLY_IN_PLACE, _DIVIDE_IN_PLACE,
+)  # fmt: skip

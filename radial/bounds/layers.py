@@ -237,6 +237,10 @@ def max_pool(context: Context, layer: Any) -> Op:
 def _batch_norm(context: Context, layer: Any) -> Op:
     if layer.running_mean is None:
         context.refuse(f"{type(layer).__name__} without running statistics, which mixes the samples of a batch,")
+    dtype = layer.running_var.dtype
+    least = (layer.running_var + torch.tensor(layer.eps, dtype=dtype)).min()
+    if not layer.eps >= torch.finfo(dtype).tiny or not least >= torch.finfo(dtype).tiny:
+        context.refuse(f"{type(layer).__name__} with a variance or eps below {torch.finfo(dtype).tiny:.2g}")
     weight, bias = context.weight(layer.weight), context.weight(layer.bias)
     mean, variance = context.weight(layer.running_mean), context.weight(layer.running_var)
     assert mean is not None
@@ -324,6 +328,8 @@ def _in_place(context: Context, layer: Any, op: Op) -> Op:
 def check_alone(context: Context) -> None:
     """Refuse an in-place layer if anything else reads the memory it overwrites, which tracing would not show."""
     used: Any = context.node.args[0]
+    if isinstance(used, fx.Node) and used.op == "get_attr":
+        context.refuse(f"writing in place into '{used.target}', a tensor of the network,")
     while isinstance(used, fx.Node):
         if len(used.users) > 1:
             context.refuse(f"an in-place layer on '{used.name}', whose value is used again elsewhere,")

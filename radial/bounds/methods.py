@@ -19,6 +19,8 @@ from radial.bounds.backward import Stop, at_nonlinear, enclose, never
 from radial.bounds.graph import Node, Program, build
 from radial.bounds.interval import Interval
 from radial.bounds.rounding import Rounding, check_arithmetic
+from radial.bounds.tracing import Trace, original
+from radial.bounds.witness import Snapshot, check_witnesses
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds
 
@@ -97,16 +99,14 @@ def _run(
     if outward:
         check_arithmetic(network, ball.center.device, ball.center.dtype)
         rounding = Rounding(ball.center.dtype)
-        drawn = torch.get_rng_state()
+        before = Snapshot(original(network))
         wide = None if rows is None else rows.double()
-        exact = _bounds(network, _widened(ball), wide, rounding, memory, tighten_all, substitute)
-        if not torch.equal(drawn, torch.get_rng_state()):
-            raise BadInput("network must be deterministic: its forward draws random numbers")
+        exact, traced = _bounds(network, _widened(ball), wide, rounding, memory, tighten_all, substitute)
         bounds = rounding.outward(exact.lower, exact.upper)
-        _check_witnesses(network, ball, rows, bounds)
+        check_witnesses(network, traced, ball, rows, bounds, before)
         return bounds
     rows = None if rows is None else rows.to(ball.center)
-    return _bounds(network, ball, rows, None, memory, tighten_all, substitute)
+    return _bounds(network, ball, rows, None, memory, tighten_all, substitute)[0]
 
 
 def _samples_at_once(network: nn.Module, ball: Ball, memory: int) -> int:
@@ -141,7 +141,7 @@ def _bounds(
     memory: int,
     tighten_all: bool,
     substitute: bool,
-) -> Bounds:
+) -> tuple[Bounds, Trace]:
 
     def tighten(program: Program, node: Node) -> None:
         # A box is not the image of an ℓ1 or ℓ2 ball even behind one affine layer; the dual norm is tighter there.
@@ -156,7 +156,7 @@ def _bounds(
         check_center(network, ball, error)
         raise
     _check_rows(program, rows)
-    return _read(program, rows, substitute, memory)
+    return _read(program, rows, substitute, memory), program.traced
 
 
 def _read(program: Program, rows: Tensor | None, substitute: bool, memory: int) -> Bounds:
@@ -223,22 +223,6 @@ def check_center(network: nn.Module, ball: Ball, error: RuntimeError) -> None:
         raise BadInput(
             f"center must have the shape the network takes, got (B, *obs) = {tuple(ball.center.shape)}: {line}"
         ) from error
-
-
-def _check_witnesses(network: nn.Module, ball: Ball, rows: Tensor | None, bounds: Bounds) -> None:
-    """Run the network itself at three points of the ball, so that a step tracing missed cannot become a proof."""
-    box = ball.box()
-    proven = torch.isfinite(bounds.lower) & torch.isfinite(bounds.upper)
-    for x in (ball.center, ball.project(box.lower), ball.project(box.upper)):
-        with torch.no_grad():
-            y = network(x.clone())  # a copy, for some networks overwrite their input
-        if rows is not None:
-            y = (rows.double() @ y.double().unsqueeze(-1)).squeeze(-1)
-        if y.shape != bounds.lower.shape or bool((proven & ~bounds.contains(y)).any()):
-            raise BadInput(
-                "network must compute what torch.fx traces: run on a point of the ball, it left its own bounds "
-                "(does its forward ask what kind of object its input is, or does as_linear() disagree with it?)"
-            )
 
 
 def _check_rows(program: Program, rows: Tensor | None) -> None:

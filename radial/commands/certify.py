@@ -116,6 +116,7 @@ def _acr(facts: dict[str, Any]) -> list[tuple[str, str]]:
     return [
         ("action certification rate, mean ± SEM", f"{facts['mean']:.3f} ± {facts['sem']:.3f}"),
         ("steps certified, falsified, unknown", f"{facts['certified']}, {facts['attacked']}, {facts['unknown']}"),
+        ("distinct actions taken", str(facts["distinct_actions"])),
         ("clean return, mean ± SEM", f"{facts['return_mean']:.1f} ± {facts['return_sem']:.1f}"),
     ]
 

@@ -51,6 +51,7 @@ def test_one_json_object(metric: str, episodes: int, capsys: pytest.CaptureFixtu
     assert facts["wall_seconds"] > 0
     if metric == "acr":
         assert facts["certified"] + facts["attacked"] + facts["unknown"] == facts["steps"] == 8
+        assert 1 <= facts["distinct_actions"] <= 2
     if metric == "awc":
         assert (facts["budget"], facts["lower"], facts["upper"], facts["exact"]) == (9, 4.0, 4.0, True)
 
@@ -80,6 +81,7 @@ def test_a_table(metric: str, capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "outward-rounded" in out
     assert {"gwc": "greedy worst-case", "acr": "certification rate", "awc": "exact"}[metric] in out
+    assert ("distinct actions" in out) == (metric == "acr")
 
 
 @pytest.mark.parametrize(

@@ -124,4 +124,5 @@ def _spread(result: "Evaluation") -> str:
 
 
 def _certified(side: "Standing") -> str:
-    return f"{side.certified.mean:.3f}"
+    count = side.certified.to_json().get("distinct_actions")
+    return f"{side.certified.mean:.3f}" + ("" if count is None else f" ({count} distinct)")

@@ -2,5 +2,5 @@
 
 `play` has the one loop and `evaluate`; `statistics` the means and intervals; `prover` turns bounds into verdicts and
 raises the alarm if one is refuted. On top of it: `certificates` (GWC, ACR), `reach` and `worst_case` (AWC); `q_bias`
-compares Q-values with returns. How an attack works is not known here.
+compares Q-values with returns; `repeatable` checks that an agent is a function. How an attack works is not known here.
 """

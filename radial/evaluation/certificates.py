@@ -27,6 +27,7 @@ from radial.envs.wrapper import EnvWrapper
 from radial.evaluation import statistics
 from radial.evaluation.play import Progress, View, check_spaces, play, spec_of, streams
 from radial.evaluation.prover import Elimination, ProofCheck, ThreatModel, threat_model, warn_of_pixels
+from radial.evaluation.repeatable import prepared, repeated_action
 
 if TYPE_CHECKING:
     from radial.envs.cloning import Cloneable
@@ -91,6 +92,7 @@ class CertificationRate(statistics.Averaged):
 
     certified, attacked, unknown  steps of each episode: certified, falsified by a search, neither
     returns, lengths              of the clean episodes
+    distinct_actions              that the agent took in them: one that always does the same certifies everything
     """
 
     terms: Terms
@@ -100,6 +102,7 @@ class CertificationRate(statistics.Averaged):
     returns: tuple[float, ...]
     lengths: tuple[int, ...]
     wall_seconds: float
+    distinct_actions: int = 0
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -120,11 +123,13 @@ class CertificationRate(statistics.Averaged):
             "metric": "acr", **self.terms.to_json(), "rates": list(self.rates), "mean": self.mean, "sem": self.sem,
             "steps": sum(self.lengths), **totals, "returns": list(self.returns), "lengths": list(self.lengths),
             "return_mean": statistics.mean(self.returns), "return_sem": statistics.sem(self.returns),
+            "distinct_actions": self.distinct_actions,
             "wall_seconds": self.wall_seconds,
         }  # fmt: skip
 
     def __str__(self) -> str:
         counts = f"{sum(self.certified)} certified, {sum(self.attacked)} attacked, {sum(self.unknown)} unknown"
+        counts += f"; {self.distinct_actions} distinct action{'' if self.distinct_actions == 1 else 's'}"
         return f"ACR {self.mean:.3f} ± {self.sem:.3f} at {self.terms.radius:g} ({self.terms.bound}; {counts})"
 
 
@@ -242,12 +247,12 @@ def acr(
     warn_of_pixels(agent, radius)
     begun, proofs, look = time.perf_counter(), ProofCheck(threat.prover), search or Search()
     rng = torch.Generator().manual_seed(streams(seed)[2])
-    tally = Tally()
+    tally, used = Tally(), set[int]()
 
     @torch.no_grad()
     def choose(view: View) -> Tensor:
-        x = agent.prepare(view.obs)
-        action = agent.act(x)
+        x = prepared(agent, view.obs)
+        action = repeated_action(agent, x)
         rows = view.counts
         if not bool(rows.any()):
             return action
@@ -256,13 +261,16 @@ def acr(
         found = look.find(agent, ball, action[rows], rng)
         proofs.refute(action[rows], found, certified, ball)
         tally.add(view, certified, (found != action[rows]).cpu())
+        used.update(action[rows].tolist())
         return action
 
     with evaluation_env(agent, env, episodes, seed, num_envs, horizon) as world:
         played = play(world, choose, episodes, progress=progress)
         terms = terms_of(threat, world, name, horizon, seed, episodes)
     counts = {str(verdict): tally.of(verdict) for verdict in Verdict}
-    return CertificationRate(terms, **counts, **asdict(played), wall_seconds=time.perf_counter() - begun)
+    return CertificationRate(
+        terms, **counts, **asdict(played), wall_seconds=time.perf_counter() - begun, distinct_actions=len(used)
+    )
 
 
 class Tally:

@@ -4,6 +4,7 @@ Every perturbation is projected onto the ball here, so an attack with a bug is w
 finds it is not known here.
 """
 
+import itertools
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -24,6 +25,7 @@ from radial.envs.make import make_env, spec_for
 from radial.envs.wrapper import as_trained
 from radial.evaluation import statistics
 from radial.evaluation.prover import ProofCheck, check_discrete, check_radius, warn_of_pixels
+from radial.evaluation.repeatable import finite_action, prepared
 
 Progress = Callable[[int], None]  # called with the number of finished episodes
 SIDE_BY_SIDE = 50  # envs, at most
@@ -194,7 +196,8 @@ def evaluate(
         check_spaces(agent, world)
         adversary = attack.fit(agent, spec, fit_seed) if isinstance(attack, Fittable) else attack
         rng = torch.Generator().manual_seed(policy_seed) if stochastic else None
-        choose = under_attack(agent, adversary, radius, p, torch.Generator().manual_seed(attack_seed), rng, proofs)
+        noise = torch.Generator().manual_seed(attack_seed)
+        choose = under_attack(agent, adversary, radius, p, noise, rng, proofs, name)
         played = play(as_trained(agent, world), choose, episodes, first_finished=first_finished, progress=progress)
         return Evaluation(
             agent=name or agent.name,
@@ -235,12 +238,14 @@ def under_attack(
     attack_rng: torch.Generator,
     policy_rng: torch.Generator | None = None,
     proofs: ProofCheck | None = None,
+    name: str | None = None,
 ) -> Callable[[View], Tensor]:
     """The choice of an agent that sees perturbed observations, its certificates checked or not; for `play`.
 
     An attack that `draws_nothing` perturbs only the rows that count: on frames its steps are most of the time.
     """
     few = bool(getattr(attack, "draws_nothing", lambda _: False)(agent))
+    steps = itertools.count()
 
     @torch.no_grad()
     def choose(view: View) -> Tensor:
@@ -254,9 +259,9 @@ def under_attack(
                 raise BadInput(f"attack must return finite observations, {attack!r} gave NaN or inf")
             x = x.clone()
             x[hit] = ball.project(proposal)
-        action = agent.act(x, policy_rng)
+        action = finite_action(agent, x, policy_rng, name or agent.name, next(steps))
         if proofs is not None and bool(rows.any()):
-            proofs.check(agent, agent.ball(agent.prepare(view.obs)[rows], radius, p), action[rows])
+            proofs.check(agent, agent.ball(prepared(agent, view.obs)[rows], radius, p), action[rows])
         return action
 
     return choose

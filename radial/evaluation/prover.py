@@ -18,6 +18,7 @@ from radial.core.agent import Agent
 from radial.core.ball import NORMS, Ball
 from radial.core.data import BadInput, Bounds, Discrete, Verdict
 from radial.core.text import nearest
+from radial.evaluation.repeatable import check_greedy, prepared, repeated_action, takes_its_best
 
 BEST = "best"  # the tightest of all of METHODS
 
@@ -135,16 +136,18 @@ class ThreatModel:
 
         returns  order (B, A) int64, possible (B, A) bool in that order; the agent's own action always is
         """
-        network, x = self.agent.choice, self.agent.prepare(obs)
+        network, x = self.agent.choice, prepared(self.agent, obs)
         ball = self.agent.ball(x, self.radius, self.p)
-        scores = network(x)
+        scores, action = network(x.clone()), repeated_action(self.agent, x)
+        check_greedy(scores, action)
         actions = scores.shape[1]
         if self.rule == "bounds":
             possible = possible_actions(self.prover.method(network, ball))
         else:
             possible = possible_by_margins(self.prover.method(network, ball, all_margins(actions, x)), actions)
-        if not bool(possible.gather(1, self.agent.act(x).view(-1, 1)).all()):
+        if not bool(possible.gather(1, action.view(-1, 1)).all()):
             raise SoundnessError(f"{self.prover.name} ruled out the very action the agent takes: its bounds are wrong")
+        possible = possible | ~takes_its_best(self.agent, ball, action).to(possible.device).unsqueeze(1)
         order = scores.argsort(dim=1, stable=True)
         return order, possible.gather(1, order)
 
@@ -159,6 +162,13 @@ def threat_model(agent: Agent, radius: float, p: float, bound: BoundMethod | str
 # ------------------------------------------------------------------------------------------------------------ the alarm
 
 
+def certified_rows(agent: Agent, ball: Ball, prover: Prover) -> Tensor:
+    """Rows whose action is certified, (B,) bool: of the network, and the agent does as its network says."""
+    found = certify_action(agent.choice, ball, prover.method)
+    proven = torch.tensor([verdict is Verdict.CERTIFIED for verdict in found], dtype=torch.bool)
+    return proven & takes_its_best(agent, ball, repeated_action(agent, ball.center)) if len(found) else proven
+
+
 class ProofCheck:
     """Certifies steps of an agent, counts them, and raises if a certified action changes after all.
 
@@ -171,11 +181,11 @@ class ProofCheck:
 
     def verdicts(self, agent: Agent, ball: Ball) -> Tensor:
         """Which rows are certified, (B,) bool; counted."""
-        found = certify_action(agent.choice, ball, self.prover.method)
+        proven = certified_rows(agent, ball, self.prover)
         self.calls += 1
-        self.steps += len(found)
-        self.certified += found.count(Verdict.CERTIFIED)
-        return torch.tensor([verdict is Verdict.CERTIFIED for verdict in found], dtype=torch.bool)
+        self.steps += len(proven)
+        self.certified += int(proven.sum())
+        return proven
 
     def check(self, agent: Agent, ball: Ball, action: Tensor) -> None:
         """Certify the rows of a ball, and compare with the agent's actions (B,) when it was shown points of it."""

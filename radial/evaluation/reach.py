@@ -20,6 +20,7 @@ from radial.core.data import Continuous, EnvSpec, VecEnv
 from radial.evaluation.certificates import Terms, evaluation_env
 from radial.evaluation.play import Progress, View, play
 from radial.evaluation.prover import Prover, check_discrete, check_radius
+from radial.evaluation.repeatable import prepared, repeated_action
 
 
 def reach_of(agent: Agent, x: Tensor, radius: float, bound: BoundMethod) -> Tensor:
@@ -118,10 +119,10 @@ def reach(
 
     @torch.no_grad()
     def choose(view: View) -> Tensor:
-        x = agent.prepare(view.obs)
+        x = prepared(agent, view.obs)
         if bool(view.counts.any()):
             found.append(reach_of(agent, x[view.counts], radius, prover.method))
-        return agent.act(x)
+        return repeated_action(agent, x)
 
     with evaluation_env(agent, env, episodes, seed, num_envs, None) as world:
         played = play(world, choose, episodes, progress=progress)

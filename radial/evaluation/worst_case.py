@@ -29,6 +29,7 @@ from radial.evaluation import statistics
 from radial.evaluation.certificates import Terms, terms_of
 from radial.evaluation.play import Progress, check_spaces, spec_of, streams
 from radial.evaluation.prover import Elimination, ThreatModel, threat_model, warn_of_pixels
+from radial.evaluation.repeatable import Repeats
 
 if TYPE_CHECKING:
     from radial.envs.cloning import Cloneable
@@ -41,7 +42,6 @@ REWARD_LOW = {
     ("atari", "Freeway"): 0.0,  # it pays for a crossing and for nothing else
 }
 TOGETHER, FRAMES_TOGETHER = 64, 8  # states bounded at once: hardly dearer than one
-
 Key = tuple[bytes, int]  # a state and how many steps lie behind it
 
 # ---------------------------------------------------------------------------------------------------------- results
@@ -278,7 +278,7 @@ class WorstCaseSearch:
         self.threat, self.env, self.limit, self.reward_low, self.progress = threat, env, limit, reward_low, progress
         self.states: dict[Key, _State] = {}
         self.queue: list[tuple[float, int, int, float, _State]] = []  # least return, −depth, number, total, state
-        self.number, self.expanded = itertools.count(), 0
+        self.number, self.expanded, self.repeats = itertools.count(), 0, Repeats(env)
         self.upper = math.inf
         self.end: tuple[_State, int] | None = None  # the last state and action of the path that returns `upper`
         self.together = FRAMES_TOGETHER if len(env.observation_shape) > 1 else TOGETHER
@@ -333,9 +333,8 @@ class WorstCaseSearch:
     def _step(self, state: _State, action: int) -> _Edge:
         """Take an action; a state that was reached before is not saved again."""
         self.env.restore(state.saved)
-        obs, reward, terminated, truncated = self.env.step(action)
-        if not math.isfinite(reward):
-            raise EnvFault(f"{self.env.spec} gave the reward {reward}")
+        step = obs, reward, terminated, truncated = self.env.step(action)
+        self.repeats.check(state.saved, action, step, state.depth)
         if self.reward_low is not None and reward < self.reward_low:
             raise BadInput(f"reward_low must be ≤ every reward: it is {self.reward_low:g}, a step paid {reward:g}")
         depth = state.depth + 1

@@ -109,7 +109,7 @@ def test_a_state_that_is_reached_twice_is_explored_once() -> None:
     found = search(world, 1.0)
     assert (found.upper, found.exact) == (41.0, True)  # 1 + 0 around each diamond, then 1
     assert found.expanded == 121
-    assert world.steps_taken == 2 * 121 + 81  # every action of every state, and the replay of the worst path
+    assert world.steps_taken == 2 * 2 * 121 + 81  # every action of every state, twice, and the replay of the worst path
 
 
 def test_what_cannot_be_worse_is_skipped() -> None:

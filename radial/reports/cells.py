@@ -37,11 +37,17 @@ def rows_of(facts: Document) -> Grid:
         lower = EMPTY if side["lower"] is None else round_down(side["lower"])
         row += [lower, number(side["gap"]), kind_of(side)]
         if discrete:
-            row += [spread(level["acr"], 3), spread(level["gwc"])]
+            row += [_rate(level["acr"]), spread(level["gwc"])]
         else:
             row += [width(level["box"])]
         rows.append(row)
     return headings, rows
+
+
+def _rate(facts: Document | None) -> str:
+    """A share of certified actions, and how many distinct actions there were; older audits do not say."""
+    count = None if facts is None else facts.get("distinct_actions")
+    return spread(facts, 3) if count is None else f"{spread(facts, 3)} ({count} distinct)"
 
 
 def kind_of(*sides: Document) -> str:

@@ -96,6 +96,13 @@ def test_it_is_complete_and_asks_nobody() -> None:
     assert "http" not in page.replace("http://www.w3.org/2000/svg", "").replace("http-equiv", "")
 
 
+def test_a_rate_comes_with_the_number_of_distinct_actions() -> None:
+    facts = audited()
+    assert "distinct)" not in render([facts])  # an older audit
+    facts["levels"][0]["acr"]["distinct_actions"] = 1
+    assert "(1 distinct)" in render([facts])
+
+
 def test_everything_is_escaped() -> None:
     page = render([audited(EVIL), audited("b")])
     assert "<script>alert" not in page

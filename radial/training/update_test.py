@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from radial.agents.q_agent import QAgent
-from radial.bounds import graph
+from radial.bounds import tracing
 from radial.core.schedules import Linear
 from radial.objectives.q_objectives import TD, Batch, Nets, Plain, QLoss, RadialOverlap
 from radial.training.adam import adam, adam_, amsgrad_, start, start_amsgrad
@@ -162,13 +162,13 @@ def test_a_user_sees_the_coefficients_of_every_step():
 
 def test_a_dueling_network_is_traced_once(monkeypatch: pytest.MonkeyPatch):
     traced: list[nn.Module] = []
-    trace = graph._Tracer.trace
+    trace = tracing._Tracer.trace
 
     def counted(self: Any, root: nn.Module, *rest: Any) -> Any:
         traced.append(root)
         return trace(self, root, *rest)
 
-    monkeypatch.setattr(graph._Tracer, "trace", counted)
+    monkeypatch.setattr(tracing._Tracer, "trace", counted)
     learner = q_learner(RadialOverlap(0.1))
     for _ in range(5):
         learner.learn(sample(), 0, torch.Generator())

@@ -5,6 +5,7 @@ Work that a short budget leaves out is listed; nothing is silently weaker than i
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -22,6 +23,7 @@ from radial.evaluation import statistics
 from radial.evaluation.certificates import gwc
 from radial.evaluation.play import Episodes, Fittable, check_spaces, evaluate, streams
 from radial.evaluation.prover import Prover
+from radial.evaluation.repeatable import NotGreedy
 from radial.evaluation.worst_case import AbsoluteWorstCase
 from radial.workflows.audit import states
 from radial.workflows.audit.budget import Clock, OutOfTime, Until
@@ -133,7 +135,7 @@ def _clean_episodes(who: Audited, episodes: int, seed: int, clock: Clock, asked:
         check_spaces(agent, world)
         names, left_out = applicable(agent, world.observation_shape)
         names = chosen(names, left_out, asked)
-        played, visited = states.visit(agent, world, episodes)
+        played, visited = states.visit(agent, world, episodes, who.name)
     except OutOfTime:
         raise BadInput("budget is too small: it ended before the clean episodes did") from None
     finally:
@@ -222,7 +224,15 @@ class _Audit:
     def _each(self, what: str, work: Callable[[Level], None]) -> None:
         """The same at every radius."""
         for level in self.result.levels:
-            self.clock.run(f"{what} at {spell_radius(level.radius)}", partial(work, level))
+            self.clock.run(f"{what} at {spell_radius(level.radius)}", partial(self._noted, work, level))
+
+    def _noted(self, work: Callable[..., Any], *given: Any) -> Any:
+        """Do something that needs an agent that takes its best action; one that does not is noted."""
+        try:
+            return work(*given)
+        except NotGreedy as error:
+            self.result.notes += [] if str(error) in self.result.notes else [str(error)]
+            return None
 
     # ------------------------------------------------------------------------------------------------------- attacks
 
@@ -276,19 +286,16 @@ class _Audit:
         level.acr = {
             "mean": statistics.mean(rates), "sem": statistics.sem(rates), "states": len(seen), "of": seen.of,
             "certified": int(proven.sum()), "attacked": int(changed.sum()),
-            "unknown": int((~proven & ~changed).sum()),
+            "unknown": int((~proven & ~changed).sum()), "distinct_actions": states.distinct_actions(agent, seen),
         }  # fmt: skip
         self.say(f"certified actions at ε = {spell_radius(level.radius)}: {level.acr['mean']:.3f}")
 
     def _greedy(self, level: Level) -> None:
-        world = _world(self.who, self.episodes, self.seed, self.clock)
-        try:
+        with closing(_world(self.who, self.episodes, self.seed, self.clock)) as world:
             found = gwc(
                 self.who.agent, world, level.radius, self.prover.name, self.episodes, self.seed, p=self.p,
                 rule="margins", num_envs=self.episodes,
             )  # fmt: skip
-        finally:
-            world.close()
         level.gwc = {"mean": found.mean, "sem": found.sem, "returns": list(found.returns), "episodes": self.episodes}
         self.say(f"greedy worst case at ε = {spell_radius(level.radius)}: {found.mean:.1f}")
 
@@ -320,9 +327,9 @@ class _Audit:
             share = self.clock.left() * SLICE / (len(levels) - i) if self.clock.end is not None else UNHURRIED
             found = self.clock.run(
                 f"absolute worst case at {spell_radius(level.radius)}",
-                lambda level=level, share=share: certified_return(  # type: ignore[misc]
-                    self.who.agent, self.who.spec, level.radius, self.prover.name, self.episodes, self.seed,
-                    self.clock, share,
+                partial(
+                    self._noted, certified_return, self.who.agent, self.who.spec, level.radius, self.prover.name,
+                    self.episodes, self.seed, self.clock, share,
                 ),
             )  # fmt: skip
             if found is not None:
@@ -345,11 +352,8 @@ class _Audit:
         """
         if level.box is None:
             return
-        world = _world(self.who, self.episodes, self.seed, self.clock)
-        try:
+        with closing(_world(self.who, self.episodes, self.seed, self.clock)) as world:
             returns = corner_return(self.who.agent, world, level.radius, self.p, self.prover, q)
-        finally:
-            world.close()
         mean, known = statistics.mean(returns), level.box["corner_return"]
         if known is None or mean < known:
             level.box |= {

@@ -70,6 +70,7 @@ def test_shares_and_radii_by_hand(result: AuditResult) -> None:
     small, large = (level.acr for level in result.levels)
     assert small is not None
     assert large is not None
+    assert small["distinct_actions"] == 2  # it pushes to both sides
     assert small["mean"] >= large["mean"]
     assert small["certified"] + small["attacked"] + small["unknown"] == small["states"] == 60
     found = result.certified_radius

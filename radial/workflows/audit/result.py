@@ -226,6 +226,8 @@ class Requirement:
         value = self._value(result)
         if value is None:
             return f"{self.text}: {self.metric} was not measured"
+        if not math.isfinite(value):
+            return f"{self.text}: {self.metric} is {value:g}, which is no number"
         return None if COMPARE[self.sign](value, self.limit) else f"{self.text}: {self.metric} is {value:g}"
 
     def _value(self, result: AuditResult) -> float | None:

@@ -1,5 +1,7 @@
 """The headline claims no more than a result holds, and requirements are read as people write them in a build file."""
 
+import math
+
 import pytest
 
 from radial.core.data import BadInput
@@ -79,6 +81,16 @@ def test_kept(text: str) -> None:
 )
 def test_broken(text: str, says: str) -> None:
     assert requirement(text).broken(result()) == says
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("sign", [">=", "<=", ">", "<"])
+def test_a_requirement_on_something_not_finite_is_broken(value: float, sign: str) -> None:
+    found = result()
+    found.levels[0].box = {"width": value}
+    broken = requirement(f"width@3/255{sign}0").broken(found)
+    assert broken is not None
+    assert "width is" in broken
 
 
 def test_numbers_may_begin_with_a_dot() -> None:

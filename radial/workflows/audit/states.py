@@ -3,21 +3,22 @@
 Bounding a thousand states together costs little more than bounding one, so an audit certifies here, not step by step.
 """
 
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from radial.bounds.certify import certify_action
 from radial.bounds.layers import UnsupportedLayer
-from radial.bounds.methods import ibp
+from radial.bounds.methods import ibp, sound
 from radial.core.agent import Agent
-from radial.core.data import Bounds, VecEnv, Verdict
+from radial.core.data import Bounds, VecEnv
 from radial.envs.wrapper import as_trained
 from radial.evaluation.certificates import Search
 from radial.evaluation.play import Episodes, View, play
-from radial.evaluation.prover import ProofCheck, Prover
+from radial.evaluation.prover import ProofCheck, Prover, certified_rows
+from radial.evaluation.repeatable import finite_action, prepared
 from radial.workflows.audit.budget import Clock
 
 # The peak of an audit stays below 2 GB: libraries and one env take half of it, the states kept here at most
@@ -98,16 +99,16 @@ def chunk_of(x: Tensor, prover: Prover | None = None) -> int:
     return 1 if dear else _FRAMES_AT_ONCE
 
 
-def visit(agent: Agent, world: VecEnv, episodes: int) -> tuple[Episodes, Visited]:
+def visit(agent: Agent, world: VecEnv, episodes: int, name: str | None = None) -> tuple[Episodes, Visited]:
     """Play clean episodes and remember their states; the world has as many envs as episodes."""
-    memory = _Memory()
+    memory, steps = _Memory(), itertools.count()
 
     @torch.no_grad()
     def choose(view: View) -> Tensor:
-        x = agent.prepare(view.obs)
+        x = prepared(agent, view.obs)
         rows = view.counts.nonzero().flatten()
         memory.add((view.obs if view.obs.dtype == torch.uint8 else x)[rows], rows)
-        return agent.act(x)
+        return finite_action(agent, x, None, agent.name if name is None else name, next(steps))
 
     played = play(as_trained(agent, world), choose, episodes)
     return played, memory.visited(agent.prepare)
@@ -120,13 +121,12 @@ def certified(agent: Agent, visited: Visited, radius: float, p: float, prover: P
 
 def certified_at(agent: Agent, visited: Visited, radii: Tensor, p: float, prover: Prover, clock: Clock) -> Tensor:
     """The same with a radius for each state, (M,): rows of one radius are bounded together."""
-    network, found = agent.choice, torch.zeros(len(visited), dtype=torch.bool)
+    found = torch.zeros(len(visited), dtype=torch.bool)
     for radius in radii.unique().tolist():
         rows = (radii == radius).nonzero().flatten()
         for part in rows.split(chunk_of(visited.kept, prover)):
             clock.tick()
-            verdicts = certify_action(network, agent.ball(visited.x(part), radius, p), prover.method)
-            found[part] = torch.tensor([verdict is Verdict.CERTIFIED for verdict in verdicts])
+            found[part] = certified_rows(agent, agent.ball(visited.x(part), radius, p), prover)
     return found
 
 
@@ -173,6 +173,12 @@ def action_boxes(agent: Agent, visited: Visited, radius: float, p: float, prover
     return Bounds(torch.cat([part.lower for part in parts]), torch.cat([part.upper for part in parts]))
 
 
+@torch.no_grad()
+def distinct_actions(agent: Agent, visited: Visited) -> int:
+    """How many different actions the agent takes in the visited states: with one, everything is certified."""
+    return len({action for rows in visited.chunks() for action in agent.act(visited.x(rows)).tolist()})
+
+
 def share_by_episode(flags: Tensor, episode: Tensor) -> tuple[float, ...]:
     """The share of each episode's states that has a flag."""
     return tuple(float(flags[episode == i].double().mean()) for i in episode.unique().tolist())
@@ -188,7 +194,7 @@ def why_unbounded(agent: Agent, x: Tensor) -> str | None:
     """Why a network cannot be bounded; None: it can."""
     try:
         with torch.no_grad():
-            ibp(agent.choice, agent.ball(x, 0.0))
+            sound(ibp)(agent.choice, agent.ball(x, 0.0))
     except UnsupportedLayer as error:
         return str(error)
     return None

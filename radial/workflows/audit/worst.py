@@ -23,6 +23,7 @@ from radial.evaluation import statistics
 from radial.evaluation.certificates import terms_of
 from radial.evaluation.play import View, play, streams
 from radial.evaluation.prover import Prover, SoundnessError, threat_model
+from radial.evaluation.repeatable import prepared
 from radial.evaluation.worst_case import (
     REWARD_LOW,
     AbsoluteWorstCase,
@@ -176,7 +177,7 @@ def corner_return(
     cut = as_executed(agent, world.actions)
 
     def choose(view: View) -> Tensor:
-        x = agent.prepare(view.obs)
+        x = prepared(agent, view.obs)
         with torch.no_grad():
             box, mean = prover.method(agent.choice, agent.ball(x, radius, p)), cut(agent.act(x))
         box = Bounds(cut(box.lower), cut(box.upper))
