@@ -4,11 +4,10 @@ Every check raises `BadInput` with one line; `evaluate` asks only whether the sc
 """
 
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from radial.bounds.witness import generator_states
 from radial.core.agent import Agent
@@ -118,37 +117,14 @@ def _same(a: Tensor, b: Tensor, tolerance: float = 0.0) -> bool:
 def finite_action(agent: Agent, x: Tensor, rng: torch.Generator | None, who: str, step: int) -> Tensor:
     """`agent.act(x, rng)`, refused if the network's outputs behind it are NaN or infinite.
 
-    They are read in passing where that is possible, because a second forward pass would double the time. −inf is the
-    usual mask of a discrete action, so there some score must be finite, and none NaN or inf.
+    −inf is the usual mask of a discrete action, so there some score must be finite, and none NaN or inf.
     """
-    outputs: list[Any] = []
-    modules = [] if _closed(agent.network) else list(agent.network.modules())
-    hooks = [module.register_forward_hook(lambda _, __, y: outputs.append(y)) for module in modules]
-    try:
-        action = agent.act(x) if rng is None else agent.act(x, rng)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    last = outputs[-1] if outputs else agent.scores(x)
-    for value in _tensors(last):
-        if not _usable(value, isinstance(agent.actions, Discrete)):
-            raise BadInput(f"{who}: the network's outputs are NaN or infinite at step {step}: no action follows")
-    if action.is_floating_point() and not bool(action.isfinite().all()):
-        raise BadInput(f"{who}: the action is NaN or infinite at step {step}")
+    action = agent.act(x) if rng is None else agent.act(x, rng)
+    # The largest of NaNs is an action like any other, so discrete agents are asked for their scores as well.
+    discrete = isinstance(agent.actions, Discrete)
+    if not _usable(agent.choice(x) if discrete else action, discrete):
+        raise BadInput(f"{who}: the network's outputs are NaN or infinite at step {step}: no action follows")
     return action
-
-
-def _closed(network: nn.Module) -> bool:
-    """Whether a network is compiled, so that its parts are not called one by one."""
-    return isinstance(network, torch.jit.ScriptModule) or type(network).__module__.startswith("torch._dynamo")
-
-
-def _tensors(value: Any) -> Iterator[Tensor]:
-    if isinstance(value, Tensor):
-        yield value
-    elif isinstance(value, (tuple, list)):
-        for part in value:
-            yield from _tensors(part)
 
 
 def _usable(scores: Tensor, discrete: bool) -> bool:
