@@ -98,7 +98,7 @@ def page(tallies: dict[str, Tally], versions: dict[str, str]) -> str:
         "# Proof", "",
         f"{unfinished}{complete} of {len(STAGES)} stages are complete; {wrong} violations. "
         "Written by `make proof`, which goes on where it stopped.", "",
-        "A draw is what is independent: one network, one run that is killed, one batch of files; its instances share it. "
+        "A draw is what is independent: one network, one run that is killed, one batch of files. "
         "0 violations in n ≥ 10 draws bound the rate of bad ones by 3/n at 95 % confidence: the last column.", "",
         "| stage | instances | run | goal | share | violations | seconds | draws | rate below |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|",
