@@ -97,22 +97,23 @@ def page(tallies: dict[str, Tally], versions: dict[str, str]) -> str:
     lines = [
         "# Proof", "",
         f"{unfinished}{complete} of {len(STAGES)} stages are complete; {wrong} violations. "
-        "Written by `make proof`, which resumes where it stopped.", "",
-        "0 violations in n independent draws bound their rate by 3/n at 95 % confidence; that is the last column. "
-        "Lists of cases have no such column.", "",
-        "| stage | instances | run | goal | share | violations | seconds | rate below |",
-        "|---|---|---:|---:|---:|---:|---:|---:|",
+        "Written by `make proof`, which goes on where it stopped.", "",
+        "A draw is what is independent: one network, one run that is killed, one batch of files. "
+        "0 violations in n ≥ 10 draws bound the rate of bad ones by 3/n at 95 % confidence: the last column.", "",
+        "| stage | instances | run | goal | share | violations | seconds | draws | rate below |",
+        "|---|---|---:|---:|---:|---:|---:|---:|---:|",
     ]  # fmt: skip
     for name, stage in STAGES.items():
         tally = tallies.get(name)
         if tally is None:
-            lines.append(f"| {name} | {stage.what} | 0 | – | not run | – | – | – |")
+            lines.append(f"| {name} | {stage.what} | 0 | – | not run | – | – | – | – |")
             continue
         share = f"{tally.done / tally.goal:.3%}" if tally.done < tally.goal else "complete"
         share = tally.note or share
-        rate = f"{3 / tally.done:.1g}" if stage.independent and tally.done and not tally.violations else "–"
+        draws = f"{tally.units:,}" if stage.independent else "–"
+        rate = f"{3 / tally.units:.1g}" if stage.independent and tally.units >= 10 and not tally.violations else "–"
         counts = f"{tally.done:,} | {tally.goal:,} | {share} | {tally.violations}"
-        lines.append(f"| {name} | {stage.what} | {counts} | {tally.seconds:,.0f} | {rate} |")
+        lines.append(f"| {name} | {stage.what} | {counts} | {tally.seconds:,.0f} | {draws} | {rate} |")
     found = [f"- {name}, {text}" for name, tally in tallies.items() for text in tally.messages]
     lines += ["", "## Violations", "", *found] if found else []
     commits = dict.fromkeys(each for tally in tallies.values() for each in tally.commits)

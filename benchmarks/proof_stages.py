@@ -36,7 +36,7 @@ class Stage:
     """One proof: `run(index)` checks the unit of that number and returns how many instances it held.
 
     goal         instances for a release        unit  instances counted for a unit that fails
-    independent  instances are random draws, so that 0 failures in n bound the rate by 3/n; False: a list of cases
+    independent  units are random draws, so that 0 failures in n of them bound the rate by 3/n; False: a list of cases
     """
 
     what: str
@@ -60,7 +60,7 @@ def random_points(index: int) -> int:
     """Points in a random ball lie inside all bounds of a random network."""
     from proofs import check_sampling
 
-    return check_sampling(*_kind(index), points=1_500)
+    return check_sampling(*_kind(index), points=150)
 
 
 def attained(index: int) -> int:
@@ -273,7 +273,7 @@ def _kills(algorithm: str, backend: str) -> Stage:
 
 IMPORTERS = "radial/agents/importers"
 STAGES: dict[str, Stage] = {
-    "points": Stage("random points inside the bounds of random networks", lambda: 10**7, random_points, 6_000),
+    "points": Stage("random points inside the bounds of random networks", lambda: 10**7, random_points, 600),
     "attained": Stage("networks whose bounds are attained, at the corners", lambda: 20_000, attained),
     "pgd": Stage("states attacked by PGD, 50 steps, 20 restarts", lambda: 20_000, pgd, 50),
     "exact": Stage("bounds against the exact MILP", lambda: 10_000, exact),
