@@ -5,7 +5,7 @@ stopped at any time: how far it came is kept, and the next call continues with t
 
     python benchmarks/proof.py                                   everything, hours
     python benchmarks/proof.py --only exact --only planted       some stages
-    python benchmarks/proof.py --share 0.001 --out /tmp/trial    a trial
+    python benchmarks/proof.py --share 0.001 --out out/trial    a trial
 """
 
 import argparse
