@@ -8,6 +8,7 @@ import math
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -129,6 +130,13 @@ class PPOConfig:
         )  # fmt: skip
 
 
+class Making(Protocol):
+    """Makes the environments of a training, as `make_env` does."""
+
+    def __call__(self, spec: EnvSpec, num_envs: int, seed: int, *, threads: int | None = None) -> VecEnv:
+        """N environments that step together."""
+
+
 def train_ppo(
     config: PPOConfig,
     seed: int,
@@ -138,6 +146,7 @@ def train_ppo(
     attack: Attack | None = None,
     init: PPOAgent | None = None,
     guide: Guide | None = None,
+    make: Making = make_env,
     device: str | torch.device = "cpu",
     threads: int | None = None,
     quiet: bool = False,
@@ -149,6 +158,7 @@ def train_ppo(
     init     an agent to start from; its normaliser resumes from its statistics, or with normalize_observations False is
              frozen
     guide    sets the clock of the schedules; None: they follow the env steps
+    make     makes the environments of config.env, or others around them
     """
     if (attack is None) != (config.attack is None):
         raise BadInput("attack must be given exactly when config.attack names one")
@@ -156,7 +166,7 @@ def train_ppo(
         raise BadInput(f"anchor must be 0 without an init to hold on to, got {config.anchor}")
     settings = recorded(config, seed, init, guide)
     with Run.open(out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet) as run:
-        agent, learner, scale, rng = set_up(config, seed, torch.device(device), init)
+        agent, learner, scale, rng = set_up(config, seed, torch.device(device), init, make)
         anchor = sight_of(copy.deepcopy(agent)) if config.anchor else None
         step, update = 0, 0
         sight, returns = sight_of(agent), Returns(config.num_envs)
@@ -167,7 +177,7 @@ def train_ppo(
         env: VecEnv | None = None
         while step < config.total_steps:
             if env is None:  # at the start and after each checkpoint, in interrupted and uninterrupted runs alike
-                made = make_env(config.env, config.num_envs, derived_seed(seed, "envs", step), threads=threads)
+                made = make(config.env, config.num_envs, derived_seed(seed, "envs", step), threads=threads)
                 env = as_trained(agent, made)
                 run.check_engine(env.engine)
                 actor.begin()
@@ -232,10 +242,10 @@ def estimate(rollout: Rollout, sight: Sight, discount: float, lam: float, anchor
 
 
 def set_up(
-    config: PPOConfig, seed: int, device: torch.device, init: PPOAgent | None = None
+    config: PPOConfig, seed: int, device: torch.device, init: PPOAgent | None = None, make: Making = make_env
 ) -> tuple[PPOAgent, Learner, RewardScale, torch.Generator]:
     """A fresh agent for the env, its learner, the reward scale, and the generator of all randomness."""
-    probe = make_env(config.env, 1, seed)
+    probe = make(config.env, 1, seed)
     try:
         agent = check_env(config, probe, init)
     finally:

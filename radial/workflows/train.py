@@ -3,7 +3,6 @@
 The loops themselves are in `training`; which config carries which name is in `recipes`.
 """
 
-import hashlib
 import math
 import subprocess
 import warnings
@@ -15,6 +14,7 @@ import torch
 
 from radial.agents.convert import AnyAgent, Loaded, own
 from radial.agents.saved import CARD, check_target, load_agent, read_folder, save
+from radial.agents.weights import weights_id
 from radial.agents.zoo import resolve
 from radial.attacks import ATTACKS
 from radial.core.agent import Attack, Card
@@ -88,7 +88,7 @@ def train(
     )
     if folder is not None and resume and (folder / AGENT / CARD).is_file():
         return read_folder(folder / AGENT)  # the run was finished, and what has been found out since is on the card
-    origin = {"init": _weights_id(more["init"])} if "init" in more else {}
+    origin = {"init": weights_id(more["init"])} if "init" in more else {}
     if isinstance(config, a3c.A3CConfig):
         origin["resume"] = config.resumes
     agent.card = Card(
@@ -182,14 +182,6 @@ def attack_named(name: str) -> Attack:
     if name not in ready:
         raise BadInput(f"attack must be one of {', '.join(ready)}, got {name!r}{nearest(name, ready)}")
     return ready[name]
-
-
-def _weights_id(agent: AnyAgent) -> str:
-    """A name for an agent by its weights: 16 digits of SHA-256."""
-    digest = hashlib.sha256()
-    for name, tensor in agent.state_dict().items():
-        digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 def _commit() -> str | None:
