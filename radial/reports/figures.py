@@ -64,7 +64,7 @@ def table_figure(result: Document, path: Path) -> None:
     Where two attacks share an ε, the columns stand side by side instead and nothing is joined by lines; shares of steps
     have an axis of their own on the right. Agents that differ in their training levels are drawn against those.
     """
-    new_figure = _matplotlib()
+    new_figure = figure_class()
     lines = result["rows"]
     agents = list(dict.fromkeys(line["agent"] for line in lines))
     tasks = list(dict.fromkeys(line["task"] for line in lines))
@@ -92,7 +92,8 @@ def table_figure(result: Document, path: Path) -> None:
     write(drawing, path)
 
 
-def _matplotlib() -> Any:
+def figure_class() -> Any:
+    """Matplotlib's Figure, which draws without a display."""
     try:
         from matplotlib.figure import Figure
     except ImportError:
@@ -217,7 +218,7 @@ def _legend(agents: list[str], reported: bool) -> list[Any]:
 
 def paper_figure(drawn: Document, path: Path) -> None:
     """Write one of the paper's figures as a PNG."""
-    drawing = _matplotlib()(figsize=(8.4, PANEL), layout="constrained")
+    drawing = figure_class()(figsize=(8.4, PANEL), layout="constrained")
     _PLOTS[drawn["figure"]](drawing, drawn)
     drawing.suptitle(drawn["title"])
     write(drawing, path)

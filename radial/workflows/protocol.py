@@ -89,6 +89,7 @@ def _returns(facts: Mapping[str, Any]) -> list[float]:
 # The number of each episode, where it is not its return.
 _VALUES: dict[str, Callable[[Mapping[str, Any]], list[float]]] = {
     "acr": lambda facts: facts["rates"],
+    "reach": lambda facts: [facts["mean"]],
     "awc": lambda facts: [start["upper"] for start in facts["starts"]],
     "q-bias": lambda facts: facts["errors"],
 }

@@ -1,0 +1,53 @@
+"""`radial leaderboard`: the zoo's agents and any others under one protocol, ranked by the worst of all attacks.
+
+How they are played is in `workflows.leaderboard`, how the result is shown in `reports.standings`.
+"""
+
+import sys
+from pathlib import Path
+
+from radial.commands.processes import one_thread_for
+from radial.commands.terminal import print_json, say, watch
+
+
+def leaderboard(
+    only: tuple[str, ...] = (),
+    agents: tuple[Path, ...] = (),
+    fits: Path = Path("runs/adversaries"),
+    budget: float | None = None,
+    fresh: bool = False,
+    out: Path = Path("results"),
+    json: bool = False,
+) -> None:
+    """Rank agents by their return under the worst of all attacks, learned adversaries included.
+
+    Writes OUT/leaderboard.json (every return), .md, .png and .html. Each cell is saved when it is finished and not
+    played again, so an interrupted command resumes where it stopped. Third-party files are evaluated, never copied.
+
+    Args:
+        only: tasks to play: hopper, walker2d, halfcheetah, cartpole, pong, freeway; default: all.
+        agents: files, or folders of agents and files, to be ranked beside the zoo.
+        fits: where adversaries that were trained against an agent are kept, to be used again.
+        budget: minutes, after which nothing new is begun; 0 shows what is known.
+        fresh: evaluate again what is known.
+        out: where the results are kept.
+        json: print one JSON object instead of the tables.
+    """
+    from radial.reports import standings
+    from radial.runs.files import write_atomic
+    from radial.workflows import leaderboard as board
+
+    if not {"pong", "freeway"} & set(only or board.CHALLENGES):
+        one_thread_for((1,))  # vectors
+    found = board.leaderboard(out, only=only, agents=agents, fits=fits, budget=budget, fresh=fresh, watch=watch)
+    if not found["tasks"]:
+        say("radial: no agent to rank: the zoo has none for these tasks, and --agents named none")
+        sys.exit(1)
+    write_atomic(out / "leaderboard.md", standings.standings_markdown(found))
+    write_atomic(out / "leaderboard.html", standings.standings_page(found))
+    standings.standings_figure(found, out / "leaderboard.png")
+    say(f"the tables are in {out / 'leaderboard.md'} and {out / 'leaderboard.html'}")
+    if json:
+        print_json(found)
+    else:
+        sys.stdout.write(standings.standings_markdown(found))

@@ -1,0 +1,166 @@
+"""The leaderboard as Markdown, as a figure and as a self-contained page. Reads its JSON, computes nothing but order."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from radial.core.text import round_down, spell_radius
+from radial.reports.cells import EMPTY, Document, Grid
+from radial.reports.figures import BLACK, BLUE, GREEN, ORANGE, PANEL, figure_class, write
+from radial.reports.markdown import aligned
+
+NAMES = {
+    "random": "random", "critic": "critic", "mad": "MAD", "rs": "RS", "sarl": "SA-RL", "paad": "PA-AD", "pgd": "PGD",
+    "pgd-strong": "PGD strong",
+}  # fmt: skip
+CERTIFICATES = {"reach": "certified reach", "acr": "certified actions"}
+ABOUT = (
+    "Mean return ± standard error over episodes of one agent; higher is better, and the worst of all attacks is what "
+    "counts. **Worst of all** is the attack that hurt most on selection episodes of their own, so its number is not "
+    "the least of several noisy ones. SA-RL and PA-AD are adversaries trained against that very agent. All attacks are "
+    "white-box and an upper bound of the true worst case, no more; only the certificates are proofs. "
+    "Certified reach: how far the mean action can move at most, in its widest coordinate, on average over clean "
+    "episodes (lower is better). Certified actions: share of steps whose action no perturbation changes, with the "
+    "number of distinct actions in use."
+)
+
+
+def grid(task: Document) -> Grid:
+    """One row per agent and radius, best agent first."""
+    headings = ["agent", "steps", "ε", "clean", *(NAMES.get(name, name) for name in task["attacks"])]
+    headings += ["worst of all", CERTIFICATES[task["certificate"]]]
+    rows = []
+    for row in task["rows"]:
+        for i, level in enumerate(row["radii"]):
+            first = [row["agent"], f"{row['steps']:,}" if row["steps"] else EMPTY] if i == 0 else ["", ""]
+            cells = [_spread(level["attacks"].get(name)) for name in task["attacks"]]
+            worst = f"{_spread(level['worst'])} ({NAMES.get(level['worst']['attack'], level['worst']['attack'])})"
+            certified = _certified(task["certificate"], level["certificate"])
+            clean = _spread(row["clean"]) if i == 0 else ""
+            rows.append([*first, spell_radius(level["radius"]), clean, *cells, worst, certified])
+    return headings, rows
+
+
+def _spread(cell: Document | None) -> str:
+    return EMPTY if cell is None else f"{cell['mean']:.0f} ± {cell['sem']:.0f}"
+
+
+def _certified(kind: str, cell: Document | None) -> str:
+    if cell is None:
+        return EMPTY
+    if kind == "reach":  # an upper bound, rounded up
+        return f"{-float(round_down(-1000 * cell['mean'])) / 1000:.3f}"
+    return f"{float(round_down(1000 * cell['mean'])) / 1000:.3f} ({cell.get('distinct_actions', EMPTY)} actions)"
+
+
+def seeds_grid(task: Document) -> Grid:
+    """Recipes with several seeds: mean ± standard error over seeds."""
+    radii = [spell_radius(radius) for radius in task["radii"]]
+    rows = [
+        [one["recipe"], str(len(one["seeds"])), _spread(one["clean"]), *(_spread(one["worst"][r]) for r in radii)]
+        for one in task["seeds"]
+    ]
+    return ["recipe", "seeds", "clean", *(f"worst of all, ε = {radius}" for radius in radii)], rows
+
+
+def standings_markdown(board: Document) -> str:
+    """The page as Markdown."""
+    parts = ["# Leaderboard", _protocol(board), ABOUT]
+    for task in board["tasks"].values():
+        parts += [f"## {task['title']}", _where(task), aligned(*grid(task))]
+        seeds = seeds_grid(task)
+        parts += ["Over training seeds:", aligned(*seeds)] if seeds[1] else []
+    refused = [f"- {name}: {why}" for name, why in board["refused"].items() if not why.startswith("no task here")]
+    refused += [f"- {name}: `radial leaderboard` has not played it yet" for name in board["waiting"]]
+    parts += ["## Not evaluated", "\n".join(refused)] if refused else []
+    return "\n\n".join(parts) + "\n"
+
+
+def _protocol(board: Document) -> str:
+    told = board["protocol"]
+    return (
+        f"`radial leaderboard`, protocol {told['version']} ({board['hash']}): evaluation seed {told['seed']}, strongest "
+        f"attack chosen with seed {told['selection_seed']}."
+    )
+
+
+def _where(task: Document) -> str:
+    engine = ", ".join(f"{key} {value}" for key, value in task["engine"].items())
+    selection = task["selection"]
+    return (
+        f"{task['env']} ({engine}); {task['episodes']} episodes per cell, {selection} more to choose the strongest "
+        f"attack; ranked by the worst of all attacks at ε = {spell_radius(task['radii'][0])}; certificates by "
+        f"{task['bound']}."
+    )
+
+
+def standings_page(board: Document) -> str:
+    """One self-contained HTML page; it asks nothing of any network."""
+    style = files("radial.reports").joinpath("page.css").read_text(encoding="utf-8")
+    body = ["<h1>Leaderboard</h1>", f'<p class="about">{escape(_protocol(board))}</p>', f"<p>{_bold(ABOUT)}</p>"]
+    for task in board["tasks"].values():
+        body += [f"<h2>{escape(task['title'])}</h2>", f'<p class="about">{escape(_where(task))}</p>']
+        body += [_table(*grid(task))]
+        seeds = seeds_grid(task)
+        body += ["<h3>Over training seeds</h3>", _table(*seeds)] if seeds[1] else []
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width'
+        ', initial-scale=1"><link rel="icon" href="data:,"><title>Leaderboard</title>'
+        f"<style>{style} main {{ max-width: 1400px; }}</style></head><body><main>{''.join(body)}</main></body></html>\n"
+    )
+
+
+def _bold(text: str) -> str:
+    parts = escape(text).split("**")
+    return "".join(f"<strong>{part}</strong>" if i % 2 else part for i, part in enumerate(parts))
+
+
+def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in headings)
+    body = "".join("<tr>" + "".join(f"<td>{escape(cell)}</td>" for cell in row) + "</tr>" for row in rows)
+    return f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>'
+
+
+def standings_figure(board: Document, path: Path) -> None:
+    """Write a PNG: each agent a line, from its clean return down to the worst of all at the first radius."""
+    tasks = list(board["tasks"].values())
+    height = sum(0.42 * len(task["rows"]) + 1.3 for task in tasks)
+    drawing = figure_class()(figsize=(2.4 * PANEL, height), layout="constrained")
+    panels = drawing.subplots(len(tasks), 1, squeeze=False, height_ratios=[len(task["rows"]) + 2 for task in tasks])
+    for panel, task in zip(panels[:, 0], tasks, strict=True):
+        _panel(panel, task)
+    write(drawing, path)
+
+
+def _panel(panel: Any, task: Mapping[str, Any]) -> None:
+    marks = {
+        "clean": (BLACK, "o"), "MAD or PGD": (BLUE, "s"), "learned": (ORANGE, "D"), "worst of all": (GREEN, "|"),
+    }  # fmt: skip
+    rows = task["rows"][::-1]  # the best on top
+    for y, row in enumerate(rows):
+        level = row["radii"][0]
+        attacks = {name: cell["mean"] for name, cell in level["attacks"].items()}
+        points = {
+            "clean": row["clean"]["mean"],
+            "MAD or PGD": min(v for name, v in attacks.items() if name in ("mad", "pgd", "pgd-strong")),
+            "learned": min((v for name, v in attacks.items() if name in ("sarl", "paad")), default=None),
+            "worst of all": level["worst"]["mean"],
+        }
+        ends = [value for value in points.values() if value is not None]
+        panel.plot([min(ends), max(ends)], [y, y], color="#bbbbbb", linewidth=1.2, zorder=1)
+        for name, value in points.items():
+            if value is not None:
+                color, marker = marks[name]
+                size = 160 if marker == "|" else 34
+                panel.scatter(
+                    [value], [y], color=color, marker=marker, s=size, zorder=2, label=name if y == 0 else None
+                )
+    panel.set_yticks(range(len(rows)), [row["agent"] for row in rows], fontsize="small")
+    panel.set_title(f"{task['title']}, ε = {spell_radius(task['radii'][0])}", loc="left", fontsize="medium")
+    panel.set_xlabel("mean return", fontsize="small")
+    panel.grid(axis="x", color="#dddddd", linewidth=0.6)
+    panel.set_axisbelow(True)
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.legend(frameon=False, fontsize="small", loc="lower right")

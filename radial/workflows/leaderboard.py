@@ -1,0 +1,408 @@
+"""`leaderboard`: agents of one task side by side, each under the same attacks and certificates, ours and others'.
+
+The protocol is fixed, versioned and hashed; a result carries the hash, so that no two protocols stand in one table.
+Third-party files are evaluated where they lie and never copied. How the result is shown is in `reports`.
+"""
+
+import dataclasses
+import hashlib
+import math
+import re
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from safetensors.torch import save as safetensors_bytes
+
+from radial.agents.convert import Loaded
+from radial.agents.importers import IMPORTERS
+from radial.agents.saved import CARD
+from radial.agents.zoo import zoo_folder, zoo_names
+from radial.attacks import ATTACKS
+from radial.attacks.learned.adversaries import Adversary
+from radial.attacks.learned.stored import is_attack, load_attack, save_attack
+from radial.core.agent import Attack
+from radial.core.checks import is_finite
+from radial.core.data import BadInput, EnvSpec
+from radial.core.text import nearest, spell_radius
+from radial.envs.make import spec_for
+from radial.evaluation import statistics
+from radial.evaluation.certificates import acr
+from radial.evaluation.play import Fittable, evaluate, spec_of
+from radial.evaluation.reach import reach
+from radial.runs.run import derived_seed
+from radial.workflows.audit.budget import Clock, OutOfTime
+from radial.workflows.ensemble import strongest
+from radial.workflows.loading import load
+from radial.workflows.protocol import Book, CellResult, Watcher, engine_of, hashed, silent
+
+VERSION = 1  # raised with every change of the protocol
+SEED = 1234  # of the reported episodes
+CLEAN = "none"
+CERTIFIED = 10  # clean episodes over which certificates are taken
+
+
+@dataclass(frozen=True)
+class Challenge:
+    """One task of the leaderboard.
+
+    radii        ε in network units; agents are ranked at the first
+    attacks      names in `ATTACKS`, weakest first; worst of all is the strongest of them, chosen on other episodes
+    certificate  "reach" of the mean action, or "acr"; `bound` is its method
+    selection    episodes on which the strongest attack is chosen
+    """
+
+    title: str
+    env: str
+    radii: tuple[float, ...]
+    attacks: tuple[str, ...]
+    certificate: str
+    bound: str
+    episodes: int = 50
+    selection: int = 20
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Where it is played."""
+        return spec_of(spec_for(self.env))
+
+
+_CONTINUOUS = ("random", "critic", "mad", "rs", "sarl", "paad")
+_DISCRETE = ("random", "mad", "pgd", "pgd-strong", "rs", "sarl", "paad")
+_FRAMES = ("random", "mad", "pgd", "paad")
+CHALLENGES: Mapping[str, Challenge] = {
+    "hopper": Challenge("Hopper", "Hopper-v4", (0.075, 0.15), _CONTINUOUS, "reach", "crown"),
+    "walker2d": Challenge("Walker2d", "Walker2d-v4", (0.075, 0.15), _CONTINUOUS, "reach", "crown"),
+    "halfcheetah": Challenge("HalfCheetah", "HalfCheetah-v4", (0.075, 0.15), _CONTINUOUS, "reach", "crown"),
+    "cartpole": Challenge("CartPole", "CartPole-v1", (0.04, 0.1), _DISCRETE, "acr", "crown"),
+    "pong": Challenge("Pong", "Pong", (1 / 255, 3 / 255), _FRAMES, "acr", "ibp", episodes=20, selection=10),
+    "freeway": Challenge("Freeway", "Freeway", (1 / 255, 3 / 255), _FRAMES, "acr", "ibp", episodes=20, selection=10),
+}
+
+
+def protocol(challenges: Mapping[str, Challenge] = CHALLENGES) -> dict[str, Any]:
+    """Everything that defines the numbers, as JSON."""
+    return {
+        "version": VERSION,
+        "seed": SEED,
+        "selection_seed": derived_seed(SEED, "selection"),
+        "challenges": {name: dataclasses.asdict(each) for name, each in challenges.items()},
+        "attacks": {name: repr(ATTACKS[name]()) for each in challenges.values() for name in each.attacks},
+    }
+
+
+# ------------------------------------------------------------------------------------------------------ who takes part
+
+
+@dataclass(frozen=True, eq=False)
+class Entrant:
+    """An agent on the leaderboard.
+
+    recipe, seed, steps  from its card, where it says
+    """
+
+    name: str
+    task: str
+    agent: Loaded
+    spec: EnvSpec
+
+    @property
+    def recipe(self) -> str | None:
+        """The recipe it was trained with; agents that share one are its seeds."""
+        found = self.agent.card.recipe.get("name")
+        return None if found is None else str(found)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the weights, and of the file they were imported from."""
+        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.agent.state_dict().items()}
+        return hashlib.sha256((self.agent.card.source or "").encode() + safetensors_bytes(weights)).hexdigest()
+
+    @cached_property
+    def engine(self) -> Mapping[str, str]:
+        """Backend, version and simulator."""
+        return engine_of(self.spec)
+
+
+def entrants(
+    agents: Sequence[Path], challenges: Mapping[str, Challenge]
+) -> tuple[list[Entrant], dict[str, str]]:
+    """The zoo's agents and those of `agents` that have a task here, and why others do not take part.
+
+    agents  files, agents' or runs' folders, or folders that hold any of these
+    """
+    for path in agents:
+        if not path.exists():
+            raise BadInput(f"agents must be files or folders, {path} does not exist")
+    found, refused = list[Entrant](), dict[str, str]()
+    zoo = [(f"zoo/{name}", zoo_folder() / name) for name in zoo_names()]
+    others = [(_called(each, path), each) for path in agents for each in sorted(_inside(path))]
+    for name, path in (*zoo, *others):
+        try:
+            agent = load(path)
+            task = _task(agent.card.env, path, challenges)
+        except BadInput as error:
+            refused[name] = str(error)
+            continue
+        if task is None:
+            refused[name] = f"no task here is {agent.card.env or 'known for it'}"
+        else:
+            spec = challenges[task].spec if agent.card.env is None else spec_of(agent.card.env)
+            found.append(Entrant(name, task, agent, spec))
+    return found, refused
+
+
+def _inside(path: Path) -> Iterator[Path]:
+    """Agents in a folder: ours by their card, others by the suffix of their file."""
+    if path.is_file() or (path / CARD).is_file() or (path / "agent" / CARD).is_file():
+        yield path
+        return
+    for each in path.iterdir():
+        if each.is_dir() or each.suffix in IMPORTERS:
+            yield from _inside(each)
+
+
+def _called(path: Path, given: Path) -> str:
+    """Its path below the folder that was given; folders repeat their agent's name."""
+    return path.name if path == given else str(path.relative_to(given.parent))
+
+
+def _task(env: EnvSpec | None, path: Path, challenges: Mapping[str, Challenge]) -> str | None:
+    """The task of an env, or in the name of a file."""
+    if env is not None:
+        return next((name for name, each in challenges.items() if spec_for(each.env).id == env.id), None)
+    words = re.findall(r"[a-z0-9]+", path.stem.lower())
+    return next((name for name in challenges if name in words), None)
+
+
+# ------------------------------------------------------------------------------------------------------------- results
+
+
+@dataclass(frozen=True)
+class Standing:
+    """An agent's results: by radius, the return under each attack, the strongest one, and the certificate."""
+
+    entrant: Entrant
+    clean: CellResult
+    returns: Mapping[float, Mapping[str, CellResult]]
+    worst: Mapping[float, str]
+    certificate: Mapping[float, CellResult]
+
+    def worst_return(self, radius: float) -> float:
+        """The mean return under the strongest attack."""
+        return self.returns[radius][self.worst[radius]].mean
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values; evaluations go by their keys."""
+        card = self.entrant.agent.card
+        return {
+            "agent": self.entrant.name, "recipe": self.entrant.recipe, "seed": card.seed, "steps": card.steps,
+            "source": card.source, "sha256": self.entrant.sha256, "clean": _cell(self.clean),
+            "radii": [
+                {
+                    "radius": radius, "worst": {"attack": self.worst[radius], **_cell(returns[self.worst[radius]])},
+                    "attacks": {name: _cell(cell) for name, cell in returns.items()},
+                    "certificate": _cell(self.certificate[radius]),
+                }
+                for radius, returns in self.returns.items()
+            ],
+        }  # fmt: skip
+
+
+def _cell(result: CellResult) -> dict[str, Any]:
+    more = {"distinct_actions": result.facts["distinct_actions"]} if "distinct_actions" in result.facts else {}
+    return {"mean": result.mean, "sem": result.sem, "evaluation": result.key, **more}
+
+
+def leaderboard(
+    out: Path,
+    *,
+    only: Collection[str] = (),
+    agents: Sequence[Path] = (),
+    fits: Path | None = None,
+    budget: float | None = None,
+    fresh: bool = False,
+    challenges: Mapping[str, Challenge] = CHALLENGES,
+    watch: Watcher = silent,
+) -> dict[str, Any]:
+    """Play the zoo and other agents; every cell is saved in `out/leaderboard.json` and not played again.
+
+    All agents are played at the first radius before any is at the second, so that a short budget ranks them all.
+
+    only    tasks to play; of the others the table shows what is known
+    agents  files or folders of more agents
+    fits    where fitted adversaries are kept; None: fitted again by each call that needs one
+    budget  minutes, after which nothing new is begun; None: as long as it takes
+    fresh   play again what is known
+    """
+    if budget is not None and not (is_finite(budget) and budget >= 0):
+        raise BadInput(f"budget must be a number of minutes ≥ 0 or None, got {budget!r}")
+    check_tasks(only, challenges)
+    found, refused = entrants(agents, challenges)
+    told = protocol(challenges)
+    book = Book(out / "leaderboard.json", fresh=fresh, watch=watch)
+    board = _Board(book, hashed(told), fits, watch, Clock(None if budget is None else 60 * budget))
+    for number in range(max(len(each.radii) for each in challenges.values())):
+        for one in (each for each in found if not only or each.task in only):
+            board.play(one, challenges[one.task], number)
+    tasks, waiting = {}, list[str]()
+    for name, challenge in challenges.items():
+        standings = {each.name: board.known(each, challenge) for each in found if each.task == name}
+        waiting += [agent for agent, standing in standings.items() if standing is None]
+        ranked = [standing for standing in standings.values() if standing is not None]
+        if ranked:
+            tasks[name] = _told(challenge, ranked)
+    document = {"protocol": told, "hash": board.hash, "tasks": tasks, "waiting": waiting, "refused": refused}
+    if tasks:
+        book.save(document)
+    return document
+
+
+def check_tasks(only: Collection[str], challenges: Mapping[str, Challenge]) -> None:
+    """Refuse a task that there is not."""
+    for name in only:
+        if name not in challenges:
+            raise BadInput(f"only must be tasks of {', '.join(challenges)}, got {name!r}{nearest(name, challenges)}")
+
+
+def _told(challenge: Challenge, standings: Sequence[Standing]) -> dict[str, Any]:
+    first = challenge.radii[0]
+    ranked = sorted(standings, key=lambda each: each.worst_return(first), reverse=True)
+    return {
+        "title": challenge.title, "env": str(challenge.spec), "engine": dict(ranked[0].entrant.engine),
+        "episodes": challenge.episodes, "selection": challenge.selection, "radii": list(challenge.radii), "certificate": challenge.certificate,
+        "bound": challenge.bound, "attacks": list(challenge.attacks), "rows": [each.to_json() for each in ranked],
+        "seeds": over_seeds(ranked, challenge.radii),
+    }  # fmt: skip
+
+
+def over_seeds(standings: Sequence[Standing], radii: Sequence[float]) -> list[dict[str, Any]]:
+    """Recipes of which several seeds take part: mean and standard error over the seeds' means, s/√n with n − 1."""
+    groups: dict[str, list[Standing]] = defaultdict(list)
+    for each in standings:
+        if each.entrant.recipe is not None and each.entrant.agent.card.seed is not None:
+            groups[each.entrant.recipe].append(each)
+    rows = []
+    for recipe, group in groups.items():
+        seeds = {each.entrant.agent.card.seed for each in group}
+        if len(seeds) == len(group) > 1:
+            worst = {spell_radius(r): _spread([each.worst_return(r) for each in group]) for r in radii}
+            clean = _spread([each.clean.mean for each in group])
+            rows.append({"recipe": recipe, "seeds": sorted(seeds, key=str), "clean": clean, "worst": worst})
+    return rows
+
+
+def _spread(means: Sequence[float]) -> dict[str, float]:
+    n = len(means)
+    return {"mean": statistics.mean(means), "sem": statistics.sem(means) * math.sqrt(n / (n - 1))}
+
+
+@dataclass
+class _Board:
+    """Plays what is not in the book yet, while there is time."""
+
+    book: Book
+    hash: str
+    fits: Path | None
+    watch: Watcher
+    clock: Clock
+    ready: dict[tuple[str, str, float], Attack] = field(default_factory=dict)
+
+    def play(self, entrant: Entrant, challenge: Challenge, number: int) -> None:
+        """All cells of an agent at one radius of its task, by its number."""
+        if number < len(challenge.radii):
+            with suppress(OutOfTime):
+                self._level(entrant, challenge, challenge.radii[number])
+
+    def known(self, entrant: Entrant, challenge: Challenge) -> Standing | None:
+        """The results of an agent at the radii where all are known; None: not even at the first."""
+        self.clock = Clock(0.0)
+        returns, worst, certificate = {}, {}, {}
+        with suppress(OutOfTime):
+            for radius in challenge.radii:
+                level = self._level(entrant, challenge, radius)
+                returns[radius], worst[radius], certificate[radius] = level
+        if not returns:
+            return None
+        clean = self._cell(entrant, CLEAN, 0.0, SEED, challenge.episodes)
+        return Standing(entrant, clean, returns, worst, certificate)
+
+    def _level(
+        self, entrant: Entrant, challenge: Challenge, radius: float
+    ) -> tuple[dict[str, CellResult], str, CellResult]:
+        """The returns at a radius, the strongest attack on the selection episodes, and the certificate."""
+        self._cell(entrant, CLEAN, 0.0, SEED, challenge.episodes)
+        certificate = self._certificate(entrant, challenge, radius)
+        names = [name for name in challenge.attacks if self._applies(entrant, name)]
+        selection = derived_seed(SEED, "selection")
+        chosen_on = {
+            name: self._cell(entrant, name, radius, selection, challenge.selection).facts["returns"] for name in names
+        }
+        returns = {name: self._cell(entrant, name, radius, SEED, challenge.episodes) for name in names}
+        return returns, strongest(chosen_on), certificate
+
+    def _applies(self, entrant: Entrant, name: str) -> bool:
+        return name != "critic" or entrant.agent.has_value
+
+    def _cell(self, entrant: Entrant, attack: str, radius: float, seed: int, episodes: int) -> CellResult:
+        """Episodes under an attack."""
+        key = self._key(entrant, attack, radius, seed, episodes)
+
+        def play() -> CellResult:
+            self.clock.tick()
+            ready = None if attack == CLEAN else self._attack(entrant, attack, radius)
+            with self.watch(f"{entrant.name}, {attack} {spell_radius(radius)}", episodes) as progress:
+                found = evaluate(
+                    entrant.agent, entrant.spec, ready, radius, episodes, seed, name=entrant.name, progress=progress
+                )
+            return CellResult.of({"key": key, **found.to_json(), "attack": attack, "attack_settings": found.attack})
+
+        return self.book.get(key, play)
+
+    def _certificate(self, entrant: Entrant, challenge: Challenge, radius: float) -> CellResult:
+        """Certified reach of the mean action, or certified actions, over clean episodes."""
+        key = {**self._key(entrant, challenge.certificate, radius, SEED, CERTIFIED), "bound": challenge.bound}
+        certify: Any = {"reach": reach, "acr": acr}[challenge.certificate]
+
+        def play() -> CellResult:
+            self.clock.tick()
+            with self.watch(f"{entrant.name}, {challenge.certificate} {spell_radius(radius)}", CERTIFIED) as progress:
+                found = certify(
+                    entrant.agent, entrant.spec, radius, challenge.bound, CERTIFIED, SEED, name=entrant.name,
+                    progress=progress,
+                )  # fmt: skip
+            return CellResult.of({"key": key, **found.to_json()})
+
+        return self.book.get(key, play)
+
+    def _key(self, entrant: Entrant, what: str, radius: float, seed: int, episodes: int) -> dict[str, Any]:
+        return {
+            "protocol": self.hash, "weights": entrant.sha256, "env": str(entrant.spec), "engine": dict(entrant.engine),
+            "attack": what, "radius": radius, "seed": seed, "episodes": episodes,
+        }  # fmt: skip
+
+    def _attack(self, entrant: Entrant, name: str, radius: float) -> Attack:
+        """The attack, fitted once per agent and radius, so that it is chosen and reported as the same attack."""
+        known = (entrant.sha256, name, radius)
+        if known not in self.ready:
+            made: Any = ATTACKS[name]()
+            self.ready[known] = self._fit(entrant, name, made, radius) if isinstance(made, Fittable) else made
+        return self.ready[known]
+
+    def _fit(self, entrant: Entrant, name: str, attack: Any, radius: float) -> Attack:
+        seed = derived_seed(SEED, "fit", name)
+        if not isinstance(attack, Adversary):
+            return attack.fit(entrant.agent, entrant.spec, seed)
+        aimed = attack.aimed(radius, math.inf)
+        if self.fits is None:
+            return aimed.fit(entrant.agent, entrant.spec, seed)
+        folder = self.fits / f"{Path(entrant.name).name}-{entrant.sha256[:8]}-{name}-{radius:.4g}"
+        if is_attack(folder):
+            return load_attack(folder)
+        found = aimed.fit(entrant.agent, entrant.spec, seed, out=folder, resume=True, quiet=False)
+        save_attack(found, folder)
+        return found

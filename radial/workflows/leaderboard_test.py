@@ -1,0 +1,72 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from radial.core.data import BadInput
+from radial.reports import standings
+from radial.workflows import leaderboard as board
+from radial.workflows.leaderboard import CHALLENGES, Challenge, entrants, leaderboard, protocol
+from radial.workflows.protocol import hashed
+
+TINY = {
+    "cartpole": Challenge("CartPole", "CartPole-v1", (0.04,), ("random", "pgd"), "acr", "ibp", episodes=2, selection=2)
+}
+
+
+@pytest.fixture
+def small_zoo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A zoo of two agents, and short certificates."""
+    from radial.agents.zoo import zoo_folder
+
+    whole = zoo_folder()
+    for name in ("cartpole-dqn", "cartpole-radial-dqn"):
+        (tmp_path / "zoo" / name).mkdir(parents=True)
+        for file in (whole / name).iterdir():
+            (tmp_path / "zoo" / name / file.name).write_bytes(file.read_bytes())
+    monkeypatch.setenv("RADIAL_ZOO", str(tmp_path / "zoo"))
+    monkeypatch.setattr(board, "CERTIFIED", 1)
+    return tmp_path
+
+
+def test_a_table_is_ranked_saved_and_not_played_twice(small_zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = leaderboard(small_zoo, challenges=TINY)
+    rows = found["tasks"]["cartpole"]["rows"]
+    assert {row["agent"] for row in rows} == {"zoo/cartpole-dqn", "zoo/cartpole-radial-dqn"}
+    worst = [row["radii"][0]["worst"]["mean"] for row in rows]
+    assert worst == sorted(worst, reverse=True)
+    for row in rows:
+        level = row["radii"][0]
+        assert level["worst"]["mean"] == level["attacks"][level["worst"]["attack"]]["mean"]
+    monkeypatch.setattr(board, "evaluate", None)  # nothing is played again
+    again = leaderboard(small_zoo, challenges=TINY)
+    assert again["tasks"] == found["tasks"]
+    text = standings.standings_markdown(found)
+    assert found["hash"] in text
+    assert "worst of all" in text
+    assert "<script" not in standings.standings_page(found)
+    standings.standings_figure(found, small_zoo / "x.png")
+    assert json.loads((small_zoo / "leaderboard.json").read_text())["hash"] == found["hash"]
+
+
+def test_another_protocol_is_another_hash() -> None:
+    assert hashed(protocol(TINY)) != hashed(protocol())
+    assert set(protocol()["challenges"]) == set(CHALLENGES)
+
+
+def test_agents_in_folders_are_found_by_card_or_suffix(small_zoo: Path) -> None:
+    (small_zoo / "more" / "deep").mkdir(parents=True)
+    (small_zoo / "zoo" / "cartpole-dqn").rename(small_zoo / "more" / "deep" / "mine")
+    (small_zoo / "more" / "broken.zip").write_text("no archive")
+    found, refused = entrants([small_zoo / "more"], TINY)
+    assert sorted(each.name for each in found) == ["more/deep/mine", "zoo/cartpole-radial-dqn"]
+    assert "more/broken.zip" in refused
+
+
+@pytest.mark.parametrize(
+    ("settings", "field"), [({"only": ["hoper"]}, "only"), ({"agents": [Path("not-there")]}, "agents")]
+)
+def test_bad_input_is_named(settings: dict[str, object], field: str, tmp_path: Path) -> None:
+    with pytest.raises(BadInput, match=field):
+        leaderboard(tmp_path, **settings)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
