@@ -11,6 +11,7 @@ import torch
 from tyro.extras import SubcommandApp
 
 from radial.commands import interrupt
+from radial.commands.attack import fit_attack
 from radial.commands.audit import audit
 from radial.commands.bench_a3c import bench_a3c
 from radial.commands.bench_bounds import bench_bounds
@@ -47,6 +48,7 @@ MAX_LINE = 2_000  # characters of a message
 
 DESCRIPTION = "Train, attack and certify deep-RL agents that withstand perturbed observations."
 COMMANDS = (audit, train, robustify, evaluate, certify, export, report, reproduce, recipes, version)
+ATTACK: dict[str, Callable[..., None]] = {"fit": fit_attack}
 ZOO: dict[str, Callable[..., None]] = {"list": list_zoo, "add": add_zoo}
 BENCH: dict[str, Callable[..., None]] = {
     "bounds": bench_bounds,
@@ -62,6 +64,7 @@ def build() -> SubcommandApp:
     app = SubcommandApp()
     for command in COMMANDS:
         app.command(later(command))
+    app.command(_group(ATTACK), name="attack", help="adversaries that learn: train one against an agent")
     app.command(_group(ZOO), name="zoo", help="the trained agents that come with the repository")
     app.command(_group(BENCH), name="bench", help="measure speed and memory on this machine, as ratios in one run")
     return app

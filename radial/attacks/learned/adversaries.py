@@ -18,13 +18,13 @@ from radial.agents.foreign import as_agent
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.weights import weights_id
 from radial.attacks.gradient import Memoryless, attackable
-from radial.attacks.learned.forms import Form, Shift, Steer, view
-from radial.attacks.learned.halving import Candidate, Search, Searched
+from radial.attacks.learned.forms import Form, Shift, Steer, view, view_size
+from radial.attacks.learned.halving import Candidate, Searched, Trainings
 from radial.attacks.learned.world import Threat
 from radial.core import checks
 from radial.core.agent import Agent
 from radial.core.ball import NORMS, Ball
-from radial.core.data import BadInput, EnvSpec, VecEnv
+from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
 
 AdversaryPolicy = GaussianAgent | CategoricalAgent
 FORMS: dict[str, type[Shift] | type[Steer]] = {"sarl": Shift, "paad": Steer}
@@ -55,6 +55,10 @@ class LearnedAttack(Memoryless):
             action = self.policy.act(seen, rng if self.sampled else None)
         return self.form.realise(agent.choice, ball, action).detach()
 
+    def spaces(self, agent: Agent, shape: tuple[int, ...]) -> tuple[tuple[int, ...], Discrete | Continuous]:
+        """The spaces its policy must have against such an agent."""
+        return (view_size(agent, shape),), self.form.actions(agent, shape)
+
     def check(self, agent: Agent, spec: EnvSpec, radius: float, p: float, stochastic: bool = False) -> None:
         """Refuse an agent or an env it cannot act against; warn where it was trained for something else."""
         trained = self.record
@@ -64,8 +68,11 @@ class LearnedAttack(Memoryless):
                 f"attack must fit the agent: it was fitted to observations {tuple(trained['observation_shape'])}, "
                 f"this agent has {tuple(shape)}"
             )
-        if actions_of(agent) != trained["actions"]:
-            raise BadInput(f"attack must fit the agent: it was fitted to {trained['actions']}, not {actions_of(agent)}")
+        if repr(agent.actions) != trained["actions"]:
+            raise BadInput(f"attack must fit the agent: it was fitted to {trained['actions']}, not {agent.actions!r}")
+        spaces = (self.policy.observation_shape, self.policy.actions)
+        if spaces != self.spaces(agent, tuple(trained["observation_shape"])):
+            raise BadInput("attack must fit the agent: its policy does not take what this agent's observations give")
         if spec.id != trained["env"]["id"]:
             raise BadInput(f"attack must fit the env: it was fitted in {trained['env']['id']}, not in {spec.id}")
         largest = max(self.radius) if isinstance(self.radius, tuple) else self.radius
@@ -74,7 +81,7 @@ class LearnedAttack(Memoryless):
             notes.append(f"fitted for a radius of {largest:g}, asked for {radius:g}: fit one for it, which is stronger")
         if p != self.p:
             notes.append(f"fitted for p = {self.p:g}, asked for p = {p:g}")
-        if weights_id(agent.choice) != trained["agent"]:
+        if weights_id(agent.choice) != trained["weights"]:
             notes.append("fitted against another agent: this is a transfer attack")
         if stochastic:
             notes.append("fitted against the agent's best actions, and it is asked to sample them")
@@ -84,7 +91,7 @@ class LearnedAttack(Memoryless):
 
 @dataclass(frozen=True)
 class Adversary:
-    """The settings that both kinds share, and `fit`. The defaults were calibrated on Hopper (results/learned-hopper.md).
+    """The settings that both kinds share, and `fit`. The defaults are those of results/learned-hopper.md.
 
     radius  None: set by `aimed`, which `evaluate` calls
     steps   env steps of all trainings together
@@ -92,8 +99,8 @@ class Adversary:
 
     radius: float | tuple[float, ...] | None = None
     p: float = math.inf
-    steps: int = 1_000_000
-    restarts: int = 3  # trainings with different seeds; seeds matter more than steps
+    steps: int = 1_200_000
+    restarts: int = 4  # trainings with different seeds; seeds matter more than steps
     learning_rate: float = 1e-3  # to 0
     num_envs: int = 32
     rollout: int = 2_048
@@ -150,7 +157,7 @@ class Adversary:
         if self.radius is None:
             raise BadInput("radius must be set: an adversary learns for one perturbation radius")
         threat = Threat(self.radius, float(self.p))
-        search = Search(self, agent, env, threat, seed, out=out, resume=resume, quiet=quiet)
+        search = Trainings(self, agent, env, threat, seed, out=out, resume=resume, quiet=quiet)
         return learned_of(search.run(), self)
 
 
@@ -163,11 +170,6 @@ def learned_of(found: Searched, settings: Adversary) -> LearnedAttack:
     )
 
 
-def actions_of(agent: Agent) -> str:
-    """The agent's kind of actions, in words."""
-    return repr(agent.actions)
-
-
 @dataclass(frozen=True)
 class SARL(Adversary):
     """A policy that maps the observation to the perturbation (Zhang et al. 2021)."""
@@ -177,7 +179,7 @@ class SARL(Adversary):
 
 @dataclass(frozen=True)
 class PAAD(Adversary):
-    """A director that says where the agent's action should go, and gradient steps that bring it there (Sun et al. 2022).
+    """A director that says where the agent's action should go; gradient steps bring it there (Sun et al. 2022).
 
     inner_steps  of these
     """
@@ -201,7 +203,7 @@ class Learned(Adversary):
     restarts  of each setting
     """
 
-    steps: int = 2_000_000
+    steps: int = 2_400_000
     restarts: int = 1
     rates: tuple[float, ...] = (1e-3, 3e-4, 1e-4)
 

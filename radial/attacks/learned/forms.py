@@ -37,7 +37,7 @@ class Form(Protocol):
 class Shift:
     """The action is the perturbation itself in budgets, cut to [−1, 1]: x + radius·clip(u) (SA-RL, Zhang et al. 2021).
 
-    grid  of frames: cells along each side; a cell moves as a whole, for a policy over every pixel learns nothing in time
+    grid  of frames: cells along each side; a cell moves as a whole: over single pixels nothing is learned in time
     """
 
     grid: int = 6

@@ -1,13 +1,11 @@
-"""The search for the strongest adversary: all candidates train for a share of the budget, the best third goes on.
+"""The search for the strongest adversary: all candidates train for half of the budget, the better half goes on.
 
-Candidates are judged by validation episodes whose seeds nothing else uses, never by their training returns, which favour
-short episodes. With a folder every training is a run of its own there, and a stopped search resumes.
+Candidates are judged by validation episodes whose seeds nothing else uses, never by their training returns, which
+favour short episodes. With a folder every training is a run of its own there, and a stopped search resumes.
 """
 
 import json
 import math
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,10 +31,8 @@ from radial.training.ppo import PPOConfig, train_ppo
 if TYPE_CHECKING:
     from radial.attacks.learned.adversaries import Adversary
 
-FIRST_SHARE = 0.6  # of the budget goes to the first round
-SURVIVORS = 3  # one in three goes on
-STD = (1.0, 0.2)  # the ceiling on the standard deviation, from the first step to the last
-STD_AGAIN = (0.5, 0.2)  # of one that goes on
+FIRST_SHARE = 0.5  # of the budget goes to the first round, at a constant learning rate; in the second it falls to 0
+STD = (1.0, 0.6, 0.2)  # the ceiling on the standard deviation: at first, between the rounds, at the end
 ENTROPY = 0.01  # weight of the bonus, where an adversary chooses among targets
 RECORD, TRIALS = "search.json", "trials"
 
@@ -83,7 +79,7 @@ class _Open(EnvWrapper):
         """Leave it open."""
 
 
-class Search:
+class Trainings:
     """Trains, compares and continues candidates; everything random follows from the seed."""
 
     def __init__(
@@ -95,6 +91,7 @@ class Search:
         self.spec = fast(env) if isinstance(env, EnvSpec) else env.spec
         self.out, self.resume, self.quiet = out, resume, quiet
         self.trials: list[Trial] = []
+        self._later = 0  # steps of the second round
         self._realisers: dict[str, Realiser] = {}
 
     # ----------------------------------------------------------------------------------------------------- the rounds
@@ -104,10 +101,12 @@ class Search:
         self._check()
         candidates = self.settings.candidates()[: 1 if self.given is not None else None]
         first, later, count = rounds(self.settings.steps, len(candidates), self.settings.rollout)
+        self._later = later
         self._begin()
         policies = {candidate: self._train(candidate, 0, first, None) for candidate in candidates}
         if later:
-            best = sorted(self.trials, key=lambda trial: trial.validation)[:count]
+            first_round = [trial for trial in self.trials if trial.round == 0]  # a resumed search has later ones, too
+            best = sorted(first_round, key=lambda trial: trial.validation)[:count]
             for candidate in [trial.candidate for trial in best]:
                 went_on = self._train(candidate, 1, later, policies[candidate])
                 if self._trial(candidate, 1).validation < self._trial(candidate, 0).validation:
@@ -152,7 +151,7 @@ class Search:
             policy = saved.read_folder(folder / "agent")
             assert isinstance(policy, GaussianAgent | CategoricalAgent)
             return policy
-        config = self._config(candidate, steps, again=start is not None)
+        config = self._config(candidate, steps, round)
         seed = derived_seed(self.seed, "adversary", candidate.name, round)
         resume = folder is not None and self.resume and folder.exists()
         policy = train_ppo(
@@ -167,19 +166,22 @@ class Search:
             self._write()
         return policy
 
-    def _config(self, candidate: Candidate, steps: int, again: bool) -> PPOConfig:
+    def _config(self, candidate: Candidate, steps: int, round: int) -> PPOConfig:
+        """The settings of one round; a candidate that is alone has one, which is both."""
         how = self.settings
         actions = how.form(candidate.kind).actions(self.agent, self.shape)
         real = isinstance(actions, Continuous)
-        rate = candidate.learning_rate / (2 if again else 1)
-        std = STD_AGAIN if again else STD
+        alone, rate = not self._later, candidate.learning_rate
+        first, last = STD[round], STD[2] if alone else STD[round + 1]
         envs = how.num_envs if self.given is None else self.given.num_envs
         rollout = max(envs, how.rollout // envs * envs)
         return PPOConfig(
-            self.spec, total_steps=steps, num_envs=envs, rollout=rollout, epochs=how.epochs,
+            # a rollout's resets are no steps: this many are reached by the last rollout of the budget, not by one more
+            self.spec, total_steps=max(1, steps - rollout + 1), num_envs=envs, rollout=rollout, epochs=how.epochs,
             minibatch=min(how.minibatch, rollout // 2), policy_rate=rate, value_rate=rate, discount=how.discount,
-            entropy=0.0 if real else ENTROPY, initial_std=std[0], hidden=how.hidden, compile=how.compile,
-            max_std=Linear(std[1], 0, steps, start=std[0]) if real else None,
+            entropy=0.0 if real else ENTROPY, initial_std=first, anneal=alone or round == 1,
+            hidden=how.hidden, compile=how.compile,
+            max_std=Linear(last, 0, steps, start=first) if real else None,
             normalize_observations=len(self.shape) == 3,  # vectors are normalised by the agent
             checkpoint_every=50 if self.given is None else steps,
         )  # fmt: skip
@@ -269,7 +271,7 @@ class Search:
         ]
         validated = self.given is None
         return {
-            "agent": weights_id(self.agent.choice), "observation_shape": list(self.shape),
+            "weights": weights_id(self.agent.choice), "observation_shape": list(self.shape),
             "actions": repr(self.agent.actions), "env": asdict(self.spec), "seed": self.seed, "steps": spent,
             "trials": trials if validated else [], "curve": curve if validated else [],
             "validation_episodes": self.settings.episodes if validated else 0,
@@ -285,7 +287,7 @@ def rounds(steps: int, candidates: int, rollout: int) -> tuple[int, int, int]:
     whole = lambda share: int(share) // rollout * rollout  # noqa: E731
     if candidates == 1:
         return max(rollout, whole(steps)), 0, 0
-    survivors = max(1, candidates // SURVIVORS)
+    survivors = candidates // 2
     first = max(rollout, whole(FIRST_SHARE * steps / candidates))
     return first, max(0, whole((steps - first * candidates) / survivors)), survivors
 
