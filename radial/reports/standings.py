@@ -81,8 +81,8 @@ def standings_markdown(board: Document) -> str:
 def _protocol(board: Document) -> str:
     told = board["protocol"]
     return (
-        f"`radial leaderboard`, protocol {told['version']} ({board['hash']}): evaluation seed {told['seed']}, strongest "
-        f"attack chosen with seed {told['selection_seed']}."
+        f"`radial leaderboard`, protocol {told['version']} ({board['hash']}): evaluation seed {told['seed']}, "
+        f"strongest attack chosen with seed {told['selection_seed']}."
     )
 
 

@@ -1,30 +1,22 @@
 """`leaderboard`: agents of one task side by side, each under the same attacks and certificates, ours and others'.
 
-The protocol is fixed, versioned and hashed; a result carries the hash, so that no two protocols stand in one table.
+The protocol is fixed, versioned and hashed. A result is known by its version and by the settings of its attack, so a
+change of the protocol leaves standing what it does not touch.
 Third-party files are evaluated where they lie and never copied. How the result is shown is in `reports`.
 """
 
-import dataclasses
-import hashlib
 import math
-import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from safetensors.torch import save as safetensors_bytes
-
-from radial.agents.convert import Loaded
-from radial.agents.importers import IMPORTERS
 from radial.agents.saved import CARD
-from radial.agents.zoo import zoo_folder, zoo_names
 from radial.attacks import ATTACKS
-from radial.attacks.learned.adversaries import Adversary
-from radial.attacks.learned.stored import is_attack, load_attack, save_attack
+from radial.attacks.learned.adversaries import PAAD, SARL, Adversary
+from radial.attacks.learned.stored import ATTACK_FOLDER, load_attack, save_attack
 from radial.core.agent import Attack
 from radial.core.checks import is_finite
 from radial.core.data import BadInput, EnvSpec
@@ -37,8 +29,8 @@ from radial.evaluation.reach import reach
 from radial.runs.run import derived_seed
 from radial.workflows.audit.budget import Clock, OutOfTime
 from radial.workflows.ensemble import strongest
-from radial.workflows.loading import load
-from radial.workflows.protocol import Book, CellResult, Watcher, engine_of, hashed, silent
+from radial.workflows.entrants import Entrant, entrants
+from radial.workflows.protocol import Book, CellResult, Watcher, hashed, silent
 
 VERSION = 1  # raised with every change of the protocol
 SEED = 1234  # of the reported episodes
@@ -53,6 +45,7 @@ class Challenge:
     radii        ε in network units; agents are ranked at the first
     attacks      names in `ATTACKS`, weakest first; worst of all is the strongest of them, chosen on other episodes
     certificate  "reach" of the mean action, or "acr"; `bound` is its method
+    learned      the adversaries among them, with their budgets of env steps
     selection    episodes on which the strongest attack is chosen
     """
 
@@ -62,6 +55,7 @@ class Challenge:
     attacks: tuple[str, ...]
     certificate: str
     bound: str
+    learned: Mapping[str, Adversary]
     episodes: int = 50
     selection: int = 20
 
@@ -70,17 +64,29 @@ class Challenge:
         """Where it is played."""
         return spec_of(spec_for(self.env))
 
+    def attack(self, name: str) -> Any:
+        """The attack of this name, not yet fitted."""
+        return self.learned[name] if name in self.learned else ATTACKS[name]()
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything that its numbers depend on."""
+        attacks = {name: repr(self.attack(name)) for name in self.attacks}
+        return {**{name: value for name, value in vars(self).items() if name != "learned"}, "attacks": attacks}
+
 
 _CONTINUOUS = ("random", "critic", "mad", "rs", "sarl", "paad")
 _DISCRETE = ("random", "mad", "pgd", "pgd-strong", "rs", "sarl", "paad")
 _FRAMES = ("random", "mad", "pgd", "paad")
+_LONG = {"sarl": SARL(steps=400_000, restarts=2), "paad": PAAD(steps=900_000, restarts=3)}
+_SHORT = {"sarl": SARL(steps=200_000, restarts=2), "paad": PAAD(steps=200_000, restarts=2)}
+_PICTURES = {"paad": PAAD(steps=60_000, restarts=1, episodes=4)}
 CHALLENGES: Mapping[str, Challenge] = {
-    "hopper": Challenge("Hopper", "Hopper-v4", (0.075, 0.15), _CONTINUOUS, "reach", "crown"),
-    "walker2d": Challenge("Walker2d", "Walker2d-v4", (0.075, 0.15), _CONTINUOUS, "reach", "crown"),
-    "halfcheetah": Challenge("HalfCheetah", "HalfCheetah-v4", (0.075, 0.15), _CONTINUOUS, "reach", "crown"),
-    "cartpole": Challenge("CartPole", "CartPole-v1", (0.04, 0.1), _DISCRETE, "acr", "crown"),
-    "pong": Challenge("Pong", "Pong", (1 / 255, 3 / 255), _FRAMES, "acr", "ibp", episodes=20, selection=10),
-    "freeway": Challenge("Freeway", "Freeway", (1 / 255, 3 / 255), _FRAMES, "acr", "ibp", episodes=20, selection=10),
+    "hopper": Challenge("Hopper", "Hopper-v4", (0.075, 0.15), _CONTINUOUS, "reach", "crown", _LONG),
+    "walker2d": Challenge("Walker2d", "Walker2d-v4", (0.075, 0.15), _CONTINUOUS, "reach", "crown", _LONG),
+    "halfcheetah": Challenge("HalfCheetah", "HalfCheetah-v4", (0.075, 0.15), _CONTINUOUS, "reach", "crown", _LONG),
+    "cartpole": Challenge("CartPole", "CartPole-v1", (0.04, 0.1), _DISCRETE, "acr", "crown", _SHORT),
+    "pong": Challenge("Pong", "Pong", (1 / 255, 3 / 255), _FRAMES, "acr", "ibp", _PICTURES, 20, 10),
+    "freeway": Challenge("Freeway", "Freeway", (1 / 255, 3 / 255), _FRAMES, "acr", "ibp", _PICTURES, 20, 10),
 }
 
 
@@ -90,93 +96,8 @@ def protocol(challenges: Mapping[str, Challenge] = CHALLENGES) -> dict[str, Any]
         "version": VERSION,
         "seed": SEED,
         "selection_seed": derived_seed(SEED, "selection"),
-        "challenges": {name: dataclasses.asdict(each) for name, each in challenges.items()},
-        "attacks": {name: repr(ATTACKS[name]()) for each in challenges.values() for name in each.attacks},
+        "challenges": {name: each.to_json() for name, each in challenges.items()},
     }
-
-
-# ------------------------------------------------------------------------------------------------------ who takes part
-
-
-@dataclass(frozen=True, eq=False)
-class Entrant:
-    """An agent on the leaderboard.
-
-    recipe, seed, steps  from its card, where it says
-    """
-
-    name: str
-    task: str
-    agent: Loaded
-    spec: EnvSpec
-
-    @property
-    def recipe(self) -> str | None:
-        """The recipe it was trained with; agents that share one are its seeds."""
-        found = self.agent.card.recipe.get("name")
-        return None if found is None else str(found)
-
-    @cached_property
-    def sha256(self) -> str:
-        """Of the weights, and of the file they were imported from."""
-        weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.agent.state_dict().items()}
-        return hashlib.sha256((self.agent.card.source or "").encode() + safetensors_bytes(weights)).hexdigest()
-
-    @cached_property
-    def engine(self) -> Mapping[str, str]:
-        """Backend, version and simulator."""
-        return engine_of(self.spec)
-
-
-def entrants(
-    agents: Sequence[Path], challenges: Mapping[str, Challenge]
-) -> tuple[list[Entrant], dict[str, str]]:
-    """The zoo's agents and those of `agents` that have a task here, and why others do not take part.
-
-    agents  files, agents' or runs' folders, or folders that hold any of these
-    """
-    for path in agents:
-        if not path.exists():
-            raise BadInput(f"agents must be files or folders, {path} does not exist")
-    found, refused = list[Entrant](), dict[str, str]()
-    zoo = [(f"zoo/{name}", zoo_folder() / name) for name in zoo_names()]
-    others = [(_called(each, path), each) for path in agents for each in sorted(_inside(path))]
-    for name, path in (*zoo, *others):
-        try:
-            agent = load(path)
-            task = _task(agent.card.env, path, challenges)
-        except BadInput as error:
-            refused[name] = str(error)
-            continue
-        if task is None:
-            refused[name] = f"no task here is {agent.card.env or 'known for it'}"
-        else:
-            spec = challenges[task].spec if agent.card.env is None else spec_of(agent.card.env)
-            found.append(Entrant(name, task, agent, spec))
-    return found, refused
-
-
-def _inside(path: Path) -> Iterator[Path]:
-    """Agents in a folder: ours by their card, others by the suffix of their file."""
-    if path.is_file() or (path / CARD).is_file() or (path / "agent" / CARD).is_file():
-        yield path
-        return
-    for each in path.iterdir():
-        if each.is_dir() or each.suffix in IMPORTERS:
-            yield from _inside(each)
-
-
-def _called(path: Path, given: Path) -> str:
-    """Its path below the folder that was given; folders repeat their agent's name."""
-    return path.name if path == given else str(path.relative_to(given.parent))
-
-
-def _task(env: EnvSpec | None, path: Path, challenges: Mapping[str, Challenge]) -> str | None:
-    """The task of an env, or in the name of a file."""
-    if env is not None:
-        return next((name for name, each in challenges.items() if spec_for(each.env).id == env.id), None)
-    words = re.findall(r"[a-z0-9]+", path.stem.lower())
-    return next((name for name in challenges if name in words), None)
 
 
 # ------------------------------------------------------------------------------------------------------------- results
@@ -242,10 +163,10 @@ def leaderboard(
     if budget is not None and not (is_finite(budget) and budget >= 0):
         raise BadInput(f"budget must be a number of minutes ≥ 0 or None, got {budget!r}")
     check_tasks(only, challenges)
-    found, refused = entrants(agents, challenges)
+    found, refused = entrants(agents, {name: each.env for name, each in challenges.items()})
     told = protocol(challenges)
     book = Book(out / "leaderboard.json", fresh=fresh, watch=watch)
-    board = _Board(book, hashed(told), fits, watch, Clock(None if budget is None else 60 * budget))
+    board = _Board(book, fits, watch, Clock(None if budget is None else 60 * budget))
     for number in range(max(len(each.radii) for each in challenges.values())):
         for one in (each for each in found if not only or each.task in only):
             board.play(one, challenges[one.task], number)
@@ -256,7 +177,7 @@ def leaderboard(
         ranked = [standing for standing in standings.values() if standing is not None]
         if ranked:
             tasks[name] = _told(challenge, ranked)
-    document = {"protocol": told, "hash": board.hash, "tasks": tasks, "waiting": waiting, "refused": refused}
+    document = {"protocol": told, "hash": hashed(told), "tasks": tasks, "waiting": waiting, "refused": refused}
     if tasks:
         book.save(document)
     return document
@@ -274,8 +195,8 @@ def _told(challenge: Challenge, standings: Sequence[Standing]) -> dict[str, Any]
     ranked = sorted(standings, key=lambda each: each.worst_return(first), reverse=True)
     return {
         "title": challenge.title, "env": str(challenge.spec), "engine": dict(ranked[0].entrant.engine),
-        "episodes": challenge.episodes, "selection": challenge.selection, "radii": list(challenge.radii), "certificate": challenge.certificate,
-        "bound": challenge.bound, "attacks": list(challenge.attacks), "rows": [each.to_json() for each in ranked],
+        "episodes": challenge.episodes, "selection": challenge.selection, "radii": list(challenge.radii),
+        "certificate": challenge.certificate, "bound": challenge.bound, "attacks": list(challenge.attacks), "rows": [each.to_json() for each in ranked],
         "seeds": over_seeds(ranked, challenge.radii),
     }  # fmt: skip
 
@@ -306,7 +227,6 @@ class _Board:
     """Plays what is not in the book yet, while there is time."""
 
     book: Book
-    hash: str
     fits: Path | None
     watch: Watcher
     clock: Clock
@@ -328,33 +248,37 @@ class _Board:
                 returns[radius], worst[radius], certificate[radius] = level
         if not returns:
             return None
-        clean = self._cell(entrant, CLEAN, 0.0, SEED, challenge.episodes)
+        clean = self._cell(entrant, challenge, CLEAN, 0.0, SEED, challenge.episodes)
         return Standing(entrant, clean, returns, worst, certificate)
 
     def _level(
         self, entrant: Entrant, challenge: Challenge, radius: float
     ) -> tuple[dict[str, CellResult], str, CellResult]:
         """The returns at a radius, the strongest attack on the selection episodes, and the certificate."""
-        self._cell(entrant, CLEAN, 0.0, SEED, challenge.episodes)
+        self._cell(entrant, challenge, CLEAN, 0.0, SEED, challenge.episodes)
         certificate = self._certificate(entrant, challenge, radius)
         names = [name for name in challenge.attacks if self._applies(entrant, name)]
         selection = derived_seed(SEED, "selection")
         chosen_on = {
-            name: self._cell(entrant, name, radius, selection, challenge.selection).facts["returns"] for name in names
+            name: self._cell(entrant, challenge, name, radius, selection, challenge.selection).facts["returns"]
+            for name in names
         }
-        returns = {name: self._cell(entrant, name, radius, SEED, challenge.episodes) for name in names}
+        returns = {name: self._cell(entrant, challenge, name, radius, SEED, challenge.episodes) for name in names}
         return returns, strongest(chosen_on), certificate
 
     def _applies(self, entrant: Entrant, name: str) -> bool:
         return name != "critic" or entrant.agent.has_value
 
-    def _cell(self, entrant: Entrant, attack: str, radius: float, seed: int, episodes: int) -> CellResult:
+    def _cell(
+        self, entrant: Entrant, challenge: Challenge, attack: str, radius: float, seed: int, episodes: int
+    ) -> CellResult:
         """Episodes under an attack."""
-        key = self._key(entrant, attack, radius, seed, episodes)
+        settings = repr(challenge.attack(attack))
+        key = {**self._key(entrant, attack, radius, seed, episodes), "attack_settings": settings}
 
         def play() -> CellResult:
             self.clock.tick()
-            ready = None if attack == CLEAN else self._attack(entrant, attack, radius)
+            ready = None if attack == CLEAN else self._attack(entrant, challenge, attack, radius)
             with self.watch(f"{entrant.name}, {attack} {spell_radius(radius)}", episodes) as progress:
                 found = evaluate(
                     entrant.agent, entrant.spec, ready, radius, episodes, seed, name=entrant.name, progress=progress
@@ -381,15 +305,15 @@ class _Board:
 
     def _key(self, entrant: Entrant, what: str, radius: float, seed: int, episodes: int) -> dict[str, Any]:
         return {
-            "protocol": self.hash, "weights": entrant.sha256, "env": str(entrant.spec), "engine": dict(entrant.engine),
+            "protocol": VERSION, "weights": entrant.sha256, "env": str(entrant.spec), "engine": dict(entrant.engine),
             "attack": what, "radius": radius, "seed": seed, "episodes": episodes,
         }  # fmt: skip
 
-    def _attack(self, entrant: Entrant, name: str, radius: float) -> Attack:
+    def _attack(self, entrant: Entrant, challenge: Challenge, name: str, radius: float) -> Attack:
         """The attack, fitted once per agent and radius, so that it is chosen and reported as the same attack."""
         known = (entrant.sha256, name, radius)
         if known not in self.ready:
-            made: Any = ATTACKS[name]()
+            made = challenge.attack(name)
             self.ready[known] = self._fit(entrant, name, made, radius) if isinstance(made, Fittable) else made
         return self.ready[known]
 
@@ -401,8 +325,8 @@ class _Board:
         if self.fits is None:
             return aimed.fit(entrant.agent, entrant.spec, seed)
         folder = self.fits / f"{Path(entrant.name).name}-{entrant.sha256[:8]}-{name}-{radius:.4g}"
-        if is_attack(folder):
+        if (folder / ATTACK_FOLDER / CARD).is_file():
             return load_attack(folder)
         found = aimed.fit(entrant.agent, entrant.spec, seed, out=folder, resume=True, quiet=False)
-        save_attack(found, folder)
+        save_attack(found, folder / ATTACK_FOLDER)
         return found

@@ -6,12 +6,11 @@ import pytest
 from radial.core.data import BadInput
 from radial.reports import standings
 from radial.workflows import leaderboard as board
-from radial.workflows.leaderboard import CHALLENGES, Challenge, entrants, leaderboard, protocol
+from radial.workflows.entrants import entrants
+from radial.workflows.leaderboard import CHALLENGES, Challenge, leaderboard, protocol
 from radial.workflows.protocol import hashed
 
-TINY = {
-    "cartpole": Challenge("CartPole", "CartPole-v1", (0.04,), ("random", "pgd"), "acr", "ibp", episodes=2, selection=2)
-}
+TINY = {"cartpole": Challenge("CartPole", "CartPole-v1", (0.4,), ("random", "pgd"), "acr", "ibp", {}, 2, 2)}
 
 
 @pytest.fixture
@@ -58,7 +57,7 @@ def test_agents_in_folders_are_found_by_card_or_suffix(small_zoo: Path) -> None:
     (small_zoo / "more" / "deep").mkdir(parents=True)
     (small_zoo / "zoo" / "cartpole-dqn").rename(small_zoo / "more" / "deep" / "mine")
     (small_zoo / "more" / "broken.zip").write_text("no archive")
-    found, refused = entrants([small_zoo / "more"], TINY)
+    found, refused = entrants([small_zoo / "more"], {"cartpole": "CartPole-v1"})
     assert sorted(each.name for each in found) == ["more/deep/mine", "zoo/cartpole-radial-dqn"]
     assert "more/broken.zip" in refused
 
