@@ -46,6 +46,7 @@ from radial.training.ppo import PPOConfig
 from radial.version import __version__
 from radial.workflows.audit.audit import assert_robust, audit
 from radial.workflows.audit.result import AuditResult
+from radial.workflows.ensemble import WorstOf, worst_of
 from radial.workflows.loading import load
 from radial.workflows.robustify import Robustified, robustify
 from radial.workflows.train import train
@@ -55,7 +56,7 @@ __all__ = [
     "AuditResult", "BadInput", "Ball", "Bounds", "CategoricalAgent", "Compounding", "Constant", "Critic", "DQNConfig",
     "EnvSpec", "Evaluation", "Exponential", "GaussianAgent", "ImpalaAgent", "ImpalaResNet", "Linear", "NoAttack",
     "PPOConfig", "QAgent", "RandomNoise", "RobustSarsa", "Robustified", "Smoothed", "SoundnessError", "Step",
-    "Transfer", "UnsupportedLayer", "Verdict", "__version__", "a3c", "acr", "assert_robust", "audit", "awc", "best_of",
+    "Transfer", "UnsupportedLayer", "Verdict", "WorstOf", "__version__", "a3c", "acr", "assert_robust", "audit", "awc", "best_of",
     "certify_action", "crown", "crown_ibp", "dqn", "evaluate", "gwc", "ibp", "load", "make_env", "mixed",
-    "possible_actions", "ppo", "reach", "recipe", "robustify", "save", "sound", "train", "wrap",
+    "possible_actions", "ppo", "reach", "recipe", "robustify", "save", "sound", "train", "worst_of", "wrap",
 ]  # fmt: skip

@@ -21,6 +21,7 @@ from radial.commands.bench_procgen import bench_procgen
 from radial.commands.certify import certify
 from radial.commands.evaluate import evaluate
 from radial.commands.export import export
+from radial.commands.leaderboard import leaderboard
 from radial.commands.parsing import later, parse
 from radial.commands.recipes import recipes
 from radial.commands.report import report
@@ -47,7 +48,7 @@ FAULTS_OF_TORCH = ("DefaultCPUAllocator", "Error(s) in loading state_dict")
 MAX_LINE = 2_000  # characters of a message
 
 DESCRIPTION = "Train, attack and certify deep-RL agents that withstand perturbed observations."
-COMMANDS = (audit, train, robustify, evaluate, certify, export, report, reproduce, recipes, version)
+COMMANDS = (audit, train, robustify, evaluate, certify, export, report, reproduce, leaderboard, recipes, version)
 ATTACK: dict[str, Callable[..., None]] = {"fit": fit_attack}
 ZOO: dict[str, Callable[..., None]] = {"list": list_zoo, "add": add_zoo}
 BENCH: dict[str, Callable[..., None]] = {

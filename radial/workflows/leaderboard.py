@@ -196,7 +196,8 @@ def _told(challenge: Challenge, standings: Sequence[Standing]) -> dict[str, Any]
     return {
         "title": challenge.title, "env": str(challenge.spec), "engine": dict(ranked[0].entrant.engine),
         "episodes": challenge.episodes, "selection": challenge.selection, "radii": list(challenge.radii),
-        "certificate": challenge.certificate, "bound": challenge.bound, "attacks": list(challenge.attacks), "rows": [each.to_json() for each in ranked],
+        "certificate": challenge.certificate, "bound": challenge.bound, "attacks": list(challenge.attacks),
+        "rows": [each.to_json() for each in ranked],
         "seeds": over_seeds(ranked, challenge.radii),
     }  # fmt: skip
 
