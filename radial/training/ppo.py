@@ -19,20 +19,21 @@ from radial.agents.normalizer import RewardScale
 from radial.agents.policies import GaussianAgent
 from radial.core import checks
 from radial.core.agent import Agent, Attack
-from radial.core.data import BadInput, Continuous, EnvSpec, VecEnv
+from radial.core.data import LATER, BadInput, Continuous, EnvSpec, VecEnv
 from radial.core.schedules import Constant, Schedule, settle
 from radial.envs.make import make_env
 from radial.envs.wrapper import as_trained
 from radial.losses.policy import gae
 from radial.objectives.base import Objective
-from radial.objectives.surrogate import OBJECTIVES, SA, Plain, RadialOverlap, RadialReleased
-from radial.runs.config import LATER, recorded
+from radial.objectives.surrogate import OBJECTIVES, SA, Plain, RadialOverlap, RadialReleased, WocaR
+from radial.runs.config import recorded
 from radial.runs.run import Run, Stopped, derived_seed
-from radial.training.adversary import RolloutAttack
+from radial.training.adversary import RolloutAttack, check_attack
 from radial.training.ppo_update import STANDARDIZE, Learner, Limits, Minibatch
 from radial.training.ramp import Guide, some, time_at
 from radial.training.rollouts import Returns, Rollout, check_rollout, collect, shown
 from radial.training.sight import PPOAgent, Sight, agent_to_train, sight_of
+from radial.training.worst_critic import WorstCritic
 
 
 @dataclass(frozen=True)
@@ -150,20 +151,21 @@ def train_ppo(
              frozen
     guide    sets the clock of the schedules; None: they follow the env steps
     """
-    if (attack is None) != (config.attack is None):
-        raise BadInput("attack must be given exactly when config.attack names one")
+    check_attack(attack, config.attack)
     if config.anchor and init is None:
         raise BadInput(f"anchor must be 0 without an init to hold on to, got {config.anchor}")
     settings = recorded(config, seed, init, guide)
     with Run.open(out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet) as run:
         agent, learner, scale, rng = set_up(config, seed, torch.device(device), init)
-        anchor = sight_of(copy.deepcopy(agent)) if config.anchor else None
+        attacked = attack is not None
+        anchor = sight_of(copy.deepcopy(agent), attacked) if config.anchor else None
         step, update = 0, 0
-        sight, returns = sight_of(agent), Returns(config.num_envs)
+        sight, returns = sight_of(agent, attacked), Returns(config.num_envs)
         actor = sight.actor(config.compile)
         adversary = None if attack is None else RolloutAttack(attack, agent, config.attack_probability, config.compile)
+        critic = critic_of(config, agent, seed)
         if run.restored is not None:
-            step, update = _restore(run, agent, learner, scale, returns, rng, guide)
+            step, update = _restore(run, agent, learner, scale, returns, rng, guide, critic)
         env: VecEnv | None = None
         while step < config.total_steps:
             if env is None:  # at the start and after each checkpoint, in interrupted and uninterrupted runs alike
@@ -188,9 +190,13 @@ def train_ppo(
             # ----------------------------------------------------------------------------------------------- learn
             check_rollout(rollout, step)
             data = estimate(rollout, sight, config.discount, config.lam, anchor)
+            of_critic: dict[str, float] = {}
+            if critic is not None:
+                of_critic = critic.learn(rollout, rng)
+                data = data._replace(worst=critic.judge(data.x, data.action))
             del rollout  # `data` holds a copy of its frames
             time_now = time_at(guide, step)
-            metrics = learner.learn(data, time_now, left, rng, value_only=step <= config.value_first)
+            metrics = of_critic | learner.learn(data, time_now, left, rng, value_only=step <= config.value_first)
 
             # ------------------------------------------------------------------------------------------ log, save
             scheduled = config.objective.coefficients(time_now)
@@ -202,6 +208,7 @@ def train_ppo(
             run.progress(step, **shown(metrics))
             if update % config.checkpoint_every == 0 or step >= config.total_steps or run.signal is not None:
                 tensors, state = _state(agent, learner, scale, returns, rng, step, update)
+                tensors |= {} if critic is None else {f"worst.{name}": each for name, each in critic.state().items()}
                 state |= {"engine": dict(env.engine)} | ({} if guide is None else {"guide": guide.ramp.state()})
                 run.save(step, tensors, state, score=returns.mean())
                 env.close()
@@ -228,6 +235,7 @@ def estimate(rollout: Rollout, sight: Sight, discount: float, lam: float, anchor
         target=(advantage + value[:-1])[real],
         old_value=value[:-1][real],
         anchor=value.new_empty(len(x), 0) if anchor is None else anchor.scores(x),
+        worst=value.new_empty(len(x), 0),
     )
 
 
@@ -254,9 +262,21 @@ def set_up(
     learner = Learner(
         agent, config.objective, config.limits, minibatch=config.minibatch, chunk=config.chunk, epochs=config.epochs,
         policy_rate=config.policy_rate, value_rate=config.value_rate, compile=config.compile,
+        prepared=config.attack is not None,
     )  # fmt: skip
     rng = torch.Generator(device).manual_seed(derived_seed(seed, "actions"))
     return agent, learner, scale, rng
+
+
+def critic_of(config: PPOConfig, agent: PPOAgent, seed: int) -> WorstCritic | None:
+    """The second critic of WocaR, untrained; None for any other objective."""
+    if not isinstance(config.objective, WocaR):
+        return None
+    assert isinstance(agent, GaussianAgent), "check_env comes first"
+    return WorstCritic(
+        agent, config.objective, torch.Generator().manual_seed(derived_seed(seed, "worst")), hidden=config.hidden,
+        minibatch=config.minibatch, epochs=config.epochs, discount=config.discount, compile=config.compile,
+    )  # fmt: skip
 
 
 def check_env(config: PPOConfig, env: VecEnv, init: Agent | None = None) -> PPOAgent:
@@ -264,8 +284,8 @@ def check_env(config: PPOConfig, env: VecEnv, init: Agent | None = None) -> PPOA
     agent = agent_to_train(env.observation_shape, env.actions, config.hidden, config.activation)
     if isinstance(config.objective, RadialOverlap) and isinstance(env.actions, Continuous):
         raise BadInput(f"objective RadialOverlap needs discrete actions; those of {config.env.id} are continuous")
-    if isinstance(agent, ImpalaAgent) and config.attack is not None:
-        raise BadInput(f"attack must be none on frames such as those of {config.env.id}, got {config.attack!r}")
+    if isinstance(config.objective, WocaR) and not isinstance(env.actions, Continuous):
+        raise BadInput(f"objective WocaR needs continuous actions; those of {config.env.id} are discrete")
     if init is not None:
         check_init(init, agent)
     return agent
@@ -290,7 +310,7 @@ def _state(
 
 def _restore(
     run: Run, agent: PPOAgent, learner: Learner, scale: RewardScale, returns: Returns, rng: torch.Generator,
-    guide: Guide | None,
+    guide: Guide | None, critic: WorstCritic | None = None,
 ) -> tuple[int, int]:  # fmt: skip
     assert run.restored is not None
     tensors, state = run.restored
@@ -301,6 +321,8 @@ def _restore(
     agent.load_state_dict(part("agent."))
     scale.load_state_dict(part("scale."))
     learner.restore(part("adam."))
+    if critic is not None:
+        critic.restore(part("worst."))
     rng.set_state(tensors["rng"])
     if guide is not None:
         guide.ramp.restore(state["guide"])

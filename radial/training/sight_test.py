@@ -140,7 +140,7 @@ def some_rows(actor: Any, rows: int) -> Minibatch:
     x = torch.randint(0, 256, (rows, 3, 64, 64), generator=rng, dtype=torch.uint8)
     action = torch.randint(0, 2, (rows,), generator=rng)
     numbers = [torch.randn(rows, generator=rng) for _ in range(3)]
-    return Minibatch(x, action, torch.full((rows,), -0.7), *numbers, torch.empty(rows, 0))
+    return Minibatch(x, action, torch.full((rows,), -0.7), *numbers, torch.empty(rows, 0), torch.empty(rows, 0))
 
 
 @pytest.mark.parametrize("objective", [Plain(), RadialWorstCase(Constant(1 / 255)), RadialOverlap(Constant(1 / 255))])

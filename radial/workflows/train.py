@@ -74,7 +74,7 @@ def train(
     start = None if given is None else own(given, "init")
     _warn_of_pixels(config, check_trainable(config, seed, device, start))
     more: dict[str, Any] = {}
-    if isinstance(config, ppo.PPOConfig) and config.attack is not None:
+    if config.attack is not None:
         more["attack"] = attack_named(config.attack)
     if start is not None:
         more["init"] = start
@@ -129,7 +129,7 @@ def check_trainable(config: Config, seed: int, device: str = "cpu", init: AnyAge
             dqn.check_env(config, env, init)
         else:
             ppo.check_env(config, env, init)
-            _check_attack(config)
+        _check_attack(config)
         return env.observation_shape
     finally:
         env.close()
@@ -148,7 +148,7 @@ def _check_objective(config: Config) -> None:
         raise BadInput(f"objective must be one of {kinds} in rr.{room}, got {kind.__name__} of rr.{homes[0]}")
 
 
-def _check_attack(config: ppo.PPOConfig) -> None:
+def _check_attack(config: Config) -> None:
     """Adversarial training: an attack that is ready, a radius that is one."""
     if config.attack is not None:
         attack_named(config.attack)
