@@ -74,7 +74,7 @@ def total(objective: Any, radius: float, p: float) -> tuple[Loss, list[Tensor]]:
 
 def sought(objective: Any, loss: Loss) -> float:
     """The number that the ball can only raise: the loss; for BAR, whose search is for another one, the divergence."""
-    return float(loss.parts["robust/divergence"] if isinstance(objective, ppo.BAR) else loss.total)
+    return float(loss.parts["robust/divergence"] if isinstance(objective, ppo.BAR) else loss.total.detach())
 
 
 @pytest.mark.parametrize("objective", objectives(), ids=name)

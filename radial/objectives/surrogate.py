@@ -269,7 +269,7 @@ class WocaR(SA):
 
 
 @dataclass(frozen=True)
-class Searched(Scheduled):
+class SearchedSurrogate(Scheduled):
     """An objective at points s^ν of the ball that a search has found; `weight` is that of its second term.
 
     inner  "sgld": `steps` noisy steps, as in SA-PPO; "pgd": longer ones without noise, for frames
@@ -308,7 +308,7 @@ class Searched(Scheduled):
 
 
 @dataclass(frozen=True)
-class CAR(Searched):
+class CAR(SearchedSurrogate):
     """CAR-PPO (Li et al. 2025): L(s) + weight·Σ pᵢ·ℓᵢ, ℓᵢ PPO's loss at the s^ν that maximises it, p = softmax(ℓ/λ).
 
     temperature  λ: towards 0 the worst row alone counts, at ∞ all rows alike
@@ -330,7 +330,7 @@ class CAR(Searched):
 
 
 @dataclass(frozen=True)
-class BAR(Searched):
+class BAR(SearchedSurrogate):
     """BAR-PPO, after descriptions of it: PPO's loss at s^ν = argmax KL(π(s) ‖ π(s^ν)), + weight·L(s).
 
     No code is released, and our source is secondary.

@@ -260,7 +260,9 @@ def test_car_and_bar_by_hand():
     is largest where the likely action has lost most, which is the same point for both rows.
     """
     scales, data = Scales(), two_rows()
-    data = replace(data, noise=torch.randn(2, 11, 2, generator=torch.Generator().manual_seed(0)))
+    noise = torch.randn(2, 11, 2, generator=torch.Generator().manual_seed(0))
+    noise[:, 0] = torch.tensor([-1.0, 1.0])  # the first of eleven steps, in the right direction
+    data = replace(data, noise=noise)
     good, bad = -4 / (3 + math.e), 4 * math.e / (3 + math.e)
     share = 1 / (1 + math.exp(bad - good))
     car = loss(CAR(Constant(0.5), weight=2.0, temperature=1.0), scales, data).total.item()

@@ -308,8 +308,6 @@ def test_envs_that_cannot_be_learned_here() -> None:
         agent_to_train((3, 64, 64), Continuous(2), (64,), "tanh")
     with pytest.raises(BadInput, match=r"\(3, 64, 64\)"):
         agent_to_train((1, 84, 84), Discrete(2), (64,), "tanh")
-    with pytest.raises(BadInput, match="attack must be none on frames"):
-        set_up(replace(CONFIG, attack="pgd", attack_radius=Constant(0.01), attack_probability=0.5), 0, CPU)
 
 
 def test_the_overlap_is_for_softmax_policies(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,7 +23,7 @@ from radial.training.native import Compiled
 from radial.training.rollouts import Rollout
 from radial.training.update import Flat, stop_if_not_finite
 
-STEPS = 50  # of the search for the worst action, as in the authors' code
+SEARCH_STEPS = 50  # of the search for the worst action, as in the authors' code
 
 
 class _Ends(NamedTuple):
@@ -93,10 +93,10 @@ class WorstCritic:
         return self.value(self.target, x, action)
 
     def worst_actions(self, x: Tensor) -> Tensor:
-        """The actions with the lowest Q_w that `STEPS` sign steps from the means at x find within reach, (B, D)."""
+        """The actions with the lowest Q_w that `SEARCH_STEPS` sign steps from the means at x find within reach, (B, D)."""
         bounds, action = self.in_reach(x), self.agent.scores(x)
         ends = _Ends(bounds.lower, bounds.upper)
-        for _ in range(STEPS):
+        for _ in range(SEARCH_STEPS):
             (action,) = self._descend(parameters=self.parameters, x=x, action=action, ends=ends)
         return action
 
@@ -110,11 +110,11 @@ class WorstCritic:
         return found.squeeze(-1)
 
     def _lower(self, parameters: Tensor, x: Tensor, action: Tensor, ends: _Ends) -> tuple[Tensor]:
-        """One step of (upper − lower)/STEPS down Q_w, within the bounds."""
+        """One step of (upper − lower)/SEARCH_STEPS down Q_w, within the bounds."""
         with torch.enable_grad():
             action = action.detach().requires_grad_(True)
             (slope,) = torch.autograd.grad(self.value(parameters, x, action).sum(), action)
-        moved = action.detach() - (ends.upper - ends.lower) / STEPS * slope.sign()
+        moved = action.detach() - (ends.upper - ends.lower) / SEARCH_STEPS * slope.sign()
         return (torch.minimum(torch.maximum(moved, ends.lower), ends.upper),)
 
     def _regress(self, parameters: Tensor, target: Tensor, data: _Rows, adam: AdamState) -> tuple[Tensor, ...]:
