@@ -93,7 +93,7 @@ class WorstCritic:
         return self.value(self.target, x, action)
 
     def worst_actions(self, x: Tensor) -> Tensor:
-        """The actions with the lowest Q_w that `SEARCH_STEPS` sign steps from the means at x find within reach, (B, D)."""
+        """The actions with the lowest Q_w that sign steps from the means at x find within reach, (B, D)."""
         bounds, action = self.in_reach(x), self.agent.scores(x)
         ends = _Ends(bounds.lower, bounds.upper)
         for _ in range(SEARCH_STEPS):
