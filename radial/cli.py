@@ -11,8 +11,10 @@ import torch
 from tyro.extras import SubcommandApp
 
 from radial.commands import interrupt
+from radial.commands.attack import fit_attack
 from radial.commands.audit import audit
 from radial.commands.bench_a3c import bench_a3c
+from radial.commands.bench_attacks import bench_attacks
 from radial.commands.bench_bounds import bench_bounds
 from radial.commands.bench_dqn import bench_dqn
 from radial.commands.bench_ppo import bench_ppo
@@ -47,6 +49,7 @@ MAX_LINE = 2_000  # characters of a message
 
 DESCRIPTION = "Train, attack and certify deep-RL agents that withstand perturbed observations."
 COMMANDS = (audit, train, robustify, evaluate, certify, export, report, reproduce, recipes, version)
+ATTACK: dict[str, Callable[..., None]] = {"fit": fit_attack}
 ZOO: dict[str, Callable[..., None]] = {"list": list_zoo, "add": add_zoo}
 BENCH: dict[str, Callable[..., None]] = {
     "bounds": bench_bounds,
@@ -54,6 +57,7 @@ BENCH: dict[str, Callable[..., None]] = {
     "dqn": bench_dqn,
     "a3c": bench_a3c,
     "procgen": bench_procgen,
+    "attacks": bench_attacks,
 }
 
 
@@ -62,6 +66,7 @@ def build() -> SubcommandApp:
     app = SubcommandApp()
     for command in COMMANDS:
         app.command(later(command))
+    app.command(_group(ATTACK), name="attack", help="adversaries that learn: train one against an agent")
     app.command(_group(ZOO), name="zoo", help="the trained agents that come with the repository")
     app.command(_group(BENCH), name="bench", help="measure speed and memory on this machine, as ratios in one run")
     return app

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load as decode
-from torch import Tensor
+from torch import Tensor, nn
 
 from radial.agents.convert import AGENTS, AnyAgent
 from radial.agents.policies import RawAgent
@@ -24,6 +24,14 @@ HEADER = 1 << 20  # bytes
 TENSORS = 10_000
 SIZE = 2 << 30  # bytes of one file
 TENSOR_DTYPES = {"F16": torch.float16, "F32": torch.float32, "F64": torch.float64}
+
+
+def weights_id(module: nn.Module) -> str:
+    """A name for a network by its weights: 16 digits of SHA-256."""
+    digest = hashlib.sha256()
+    for name, tensor in module.state_dict().items():
+        digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()[:16]
 
 
 def strict_json(path: Path, text: bytes) -> Any:

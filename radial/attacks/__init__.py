@@ -7,13 +7,15 @@ caller does it, so that no attack can cheat.
 from collections.abc import Callable
 
 from radial.attacks.compounding import Compounding
+from radial.attacks.corners import Corners
 from radial.attacks.gradient import FGSM, MAD, PGD, Critic, NoAttack, RandomNoise
+from radial.attacks.learned.adversaries import PAAD, SARL, Adversary, Learned
 from radial.attacks.sarsa import RobustSarsa
 from radial.attacks.transfer import Transfer
 from radial.core.agent import Attack
 
 # An attack that must learn first has `fit(agent, env, seed) → Attack` in place of `perturb`; `evaluate` calls it.
-ATTACKS: dict[str, Callable[[], Attack | RobustSarsa | Compounding | Transfer]] = {
+ATTACKS: dict[str, Callable[[], Attack | RobustSarsa | Compounding | Transfer | Adversary]] = {
     "none": NoAttack,
     "random": RandomNoise,
     "critic": Critic,
@@ -26,4 +28,8 @@ ATTACKS: dict[str, Callable[[], Attack | RobustSarsa | Compounding | Transfer]] 
     "pgd-procgen": PGD.procgen,
     "pgd-strong": PGD.strong,
     "fgsm": FGSM,
+    "corners": Corners,
+    "sarl": SARL,
+    "paad": PAAD,
+    "learned": Learned,
 }

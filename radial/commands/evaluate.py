@@ -3,7 +3,9 @@
 The loop that plays is in `evaluation`, the attacks in `attacks`.
 """
 
+import math
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import tyro
 from rich.table import Table
@@ -11,6 +13,10 @@ from rich.table import Table
 from radial.commands.processes import one_thread_for
 from radial.commands.terminal import print_json, print_table, progress, say, warnings_said
 from radial.core.data import BadInput
+
+if TYPE_CHECKING:
+    from radial.core.agent import Attack
+    from radial.evaluation.play import Fittable
 
 
 def evaluate(
@@ -24,6 +30,7 @@ def evaluate(
     num_envs: int | None = None,
     first_finished: bool = False,
     trace: Path | None = None,
+    timing: float | None = None,
     json: bool = False,
 ) -> None:
     """Play episodes with an agent, clean or under an attack, and print its return.
@@ -31,7 +38,8 @@ def evaluate(
     Args:
         agent: a run's folder, a name in the zoo, or a third-party checkpoint: papers, Stable-Baselines3, CleanRL.
         env: an environment's id, such as Hopper-v4 or fruitbot-test; default: the one the agent was trained in.
-        attack: none, random, critic, mad, rs, rs+mad, compounding, transfer, pgd, pgd-procgen, pgd-strong or fgsm.
+        attack: none, random, critic, mad, rs, rs+mad, compounding, transfer, pgd, pgd-procgen, pgd-strong, fgsm,
+            corners, sarl, paad, learned, or the folder of a fitted attack (`radial attack fit`).
         radius: perturbation radius ε in network units, such as 0.075 or 3/255; needed with an attack.
         episodes: number of episodes.
         seed: random seed.
@@ -39,22 +47,21 @@ def evaluate(
         num_envs: parallel environments, at most one per episode; default: 50, in ProcGen 64.
         first_finished: count the episodes that end first, as RADIAL does on ProcGen; default: equal shares per env.
         trace: a folder for a page that shows the first episode step by step; needs an attack.
+        timing: attack only in this share of the steps, such as 0.25: those that matter most to the agent.
         json: print one JSON object instead of a table.
     """
-    from radial.attacks import ATTACKS
-    from radial.attacks.gradient import MAD
-    from radial.core.agent import Attack
-    from radial.core.text import nearest
+    from radial.attacks.timing import Timed
     from radial.envs.make import example_for
-    from radial.evaluation.play import Fittable, spec_of, streams
+    from radial.evaluation.play import Fittable, fitted, spec_of, streams
     from radial.evaluation.play import evaluate as play
     from radial.recipes.recipe import parse_radius
     from radial.reports.page import check_folder, write_page
     from radial.workflows.audit.trace import traced
     from radial.workflows.loading import load
 
-    if attack not in ATTACKS:
-        raise BadInput(f"attack must be one of {', '.join(ATTACKS)}, got {attack!r}{nearest(attack, ATTACKS)}")
+    chosen = chosen_attack(attack, stochastic)
+    if timing is not None:
+        chosen = Timed(chosen, timing)
     if radius is None and attack != "none":
         raise BadInput(f"--attack {attack} needs a --radius, such as 0.075 or 3/255")
     if trace is not None and (attack == "none" or stochastic or first_finished):
@@ -70,10 +77,9 @@ def evaluate(
     if where is None:
         near = example_for(loaded.observation_shape)
         raise BadInput(f"{agent}: no environment recorded; pass --env, such as --env {near}")
-    chosen: Attack | Fittable = MAD(stochastic=True) if attack == "mad" and stochastic else ATTACKS[attack]()
     with progress(episodes, "episodes") as show, warnings_said():
         if trace is not None and isinstance(chosen, Fittable):
-            chosen = chosen.fit(loaded, spec_of(where), streams(seed)[1])
+            chosen = fitted(chosen, loaded, spec_of(where), epsilon, math.inf, streams(seed)[1])
         result = play(
             loaded, where, chosen, epsilon, episodes, seed,
             num_envs=num_envs, stochastic=stochastic, first_finished=first_finished, name=agent, progress=show,
@@ -98,3 +104,22 @@ def evaluate(
     ):
         table.add_row(name, value)
     print_table(table)
+
+
+def chosen_attack(name: str, stochastic: bool = False) -> "Attack | Fittable":
+    """The attack of this name, or the fitted one in the folder of this name."""
+    from radial.attacks import ATTACKS
+    from radial.attacks.gradient import MAD
+    from radial.attacks.learned.stored import load_attack
+    from radial.core.text import nearest
+
+    if name == "mad" and stochastic:
+        return MAD(stochastic=True)
+    if name in ATTACKS:
+        return ATTACKS[name]()
+    if Path(name).exists():
+        return load_attack(name)
+    raise BadInput(
+        f"attack must be one of {', '.join(ATTACKS)}, or the folder of a fitted attack, "
+        f"got {name!r}{nearest(name, ATTACKS)}"
+    )

@@ -40,6 +40,22 @@ class Fittable(Protocol):
         """Play in envs of its own, learn, and return the fitted attack."""
 
 
+@runtime_checkable
+class Aiming(Protocol):
+    """A `Fittable` that learns for one ball."""
+
+    def aimed(self, radius: float, p: float) -> Fittable:
+        """The same for this radius and norm, unless its own are set."""
+
+
+@runtime_checkable
+class Fussy(Protocol):
+    """A fitted attack that knows what it was fitted for."""
+
+    def check(self, agent: Agent, spec: EnvSpec, radius: float, p: float, stochastic: bool = False) -> None:
+        """Refuse what it cannot attack, warn of what it was not fitted for."""
+
+
 @dataclass(frozen=True, eq=False)
 class View:
     """The observations of N environments, for which actions are wanted.
@@ -194,7 +210,9 @@ def evaluate(
     world = make_env(spec, count, env_seed, accept=fits) if isinstance(env, EnvSpec | str) else env
     try:
         check_spaces(agent, world)
-        adversary = attack.fit(agent, spec, fit_seed) if isinstance(attack, Fittable) else attack
+        adversary = fitted(attack, agent, spec, radius, p, fit_seed) if isinstance(attack, Fittable) else attack
+        if isinstance(adversary, Fussy):
+            adversary.check(agent, spec, radius, p, stochastic)
         rng = torch.Generator().manual_seed(policy_seed) if stochastic else None
         noise = torch.Generator().manual_seed(attack_seed)
         choose = under_attack(agent, adversary, radius, p, noise, rng, proofs, name)
@@ -221,6 +239,11 @@ def evaluate(
     finally:
         if world is not env:
             world.close()
+
+
+def fitted(attack: Fittable, agent: Agent, spec: EnvSpec, radius: float, p: float, seed: int) -> Attack:
+    """The attack after it has learned; one that learns for one ball is told which."""
+    return (attack.aimed(radius, p) if isinstance(attack, Aiming) else attack).fit(agent, spec, seed)
 
 
 def _check_attack(attack: object) -> None:

@@ -30,7 +30,7 @@ from radial.recipes.recipe import RECIPES, _recipe, parse_radius, recipe, with_s
 from radial.runs.config import decode, encode
 from radial.training.a3c import A3CConfig
 from radial.training.dqn import DQNConfig
-from radial.training.ppo import PPOConfig
+from radial.training.ppo import PPOConfig, Turns
 from radial.training.replay import Prioritised
 
 TASKS = ("hopper", "walker2d", "halfcheetah")
@@ -38,7 +38,9 @@ METHODS = ("ppo", "radial-ppo", "radial-ppo-paper", "radial-ppo-released", "sa-p
 MUJOCO = [f"{task}-{method}" for task in TASKS for method in METHODS]
 MUJOCO.insert(2, "hopper-radial-ppo-undisturbed")
 LATER = [f"{task}-{method}" for task in TASKS for method in ("car-ppo", "bar-ppo", "wocar-ppo")]
+ATLA = [f"{task}-{method}" for task in TASKS for method in ("atla-ppo", "atla-sa-ppo")]
 ATTACKED = ["walker2d-radial-ppo-attacked", "halfcheetah-radial-ppo-attacked"]
+SINCE = LATER + ATLA + ATTACKED  # on the tasks of the paper, but not in it
 CLASSIC = [f"{task}-{method}" for task in ("cartpole", "pendulum") for method in ("ppo", "radial-ppo")]
 GAMES = ("pong", "freeway", "bankheist", "roadrunner")
 Q_METHODS = (
@@ -67,11 +69,22 @@ PER_MINIBATCH = 2_048 / 320  # env steps per minibatch of the authors: 10 epochs
 
 
 def test_every_recipe_of_the_table_is_there() -> None:
-    assert set(RECIPES()) == {*MUJOCO, *LATER, *ATTACKED, *CLASSIC, *ATARI, *Q_CLASSIC, *A3C, *AC_CLASSIC, *PROCGEN}
+    assert set(RECIPES()) == {
+        *MUJOCO,
+        *LATER,
+        *ATLA,
+        *ATTACKED,
+        *CLASSIC,
+        *ATARI,
+        *Q_CLASSIC,
+        *A3C,
+        *AC_CLASSIC,
+        *PROCGEN,
+    }
     assert [name for name in RECIPES() if name in MUJOCO] == MUJOCO
     for name, one in RECIPES().items():
         others = A3CConfig if name in A3C + AC_CLASSIC else DQNConfig
-        assert type(one.config) is (PPOConfig if name in MUJOCO + LATER + ATTACKED + CLASSIC + PROCGEN else others)
+        assert type(one.config) is (PPOConfig if name in MUJOCO + SINCE + CLASSIC + PROCGEN else others)
 
 
 @pytest.mark.parametrize("name", MUJOCO)
@@ -185,6 +198,22 @@ def test_methods_after_the_paper(
     assert wocar.worst(length / 2) == pytest.approx(middle, rel=0.2)
 
 
+@pytest.mark.parametrize(
+    ("task", "entropy", "turns"),
+    [("hopper", 0.01, Turns(rate=3e-3, value_rate=3e-5)), ("walker2d", 3e-4, Turns(1, 1, 1e-3, 1e-4, 1e-5)),
+     ("halfcheetah", 3e-4, Turns(1, 1, 3e-3, 3e-4, 1e-4))],
+)  # fmt: skip
+def test_atla(task: str, entropy: float, turns: Turns) -> None:
+    """The settings of ATLA's files; both share the 2,441 iterations."""
+    plain, sa = (recipe(f"{task}-{method}").config for method in ("atla-ppo", "atla-sa-ppo"))
+    assert (plain.entropy, plain.turns, plain.attack, plain.attack_probability) == (entropy, turns, "sarl", 1.0)
+    assert plain.total_steps == 2_441 // 2 * 2_048
+    assert plain.attack_radius == Constant(recipe(f"{task}-atla-ppo").radius)
+    assert replace(sa, objective=Plain()) == plain
+    assert isinstance(sa.objective, SA)
+    assert sa.objective.inner == "sgld"
+
+
 @pytest.mark.parametrize("name", ATTACKED)
 def test_radial_under_attack_differs_in_the_attack_alone(name: str) -> None:
     ours, undisturbed = recipe(name), recipe(name.removesuffix("-attacked"))
@@ -201,7 +230,7 @@ def test_plain_recipes_are_plain_and_the_radius_is_the_ramps_end(name: str) -> N
     if re.fullmatch(r"[a-z0-9]+(-small|-\d+-levels)?-(ppo|dqn|a3c)", name):
         assert one.config.objective in (Plain(), dqn.Plain(), a3c.Plain())
         assert one.config.attack is None
-    elif "adversarial" in name:
+    elif "adversarial" in name or name.endswith("atla-ppo"):
         assert one.config.objective in (Plain(), dqn.Plain(), a3c.Plain())
         assert one.config.attack_radius(one.config.total_steps) == one.radius
     else:
@@ -214,7 +243,7 @@ def test_deviations_are_sentences(name: str) -> None:
     assert all(sentence[0].isupper() or sentence[0] in "εκ" for sentence in differs)
     assert all(sentence.endswith(".") for sentence in differs)
     assert len(set(differs)) == len(differs)
-    assert len(differs) >= (5 if name in MUJOCO + LATER + ATTACKED else 2 if name in ATARI + A3C + PROCGEN else 0)
+    assert len(differs) >= (5 if name in MUJOCO + SINCE else 2 if name in ATARI + A3C + PROCGEN else 0)
 
 
 def test_paper_cells_by_hand() -> None:

@@ -40,7 +40,37 @@ class Drawless(Protocol):
         """The observations to show, (B, *obs); `rng` is not used where it draws nothing."""
 
 
-def check_attack(attack: Attack | None, name: str | None) -> None:
+class Opponent(Protocol):
+    """What stands between the environments and an agent in training: an attack, or an adversary that learns as well."""
+
+    def begin(self, radius: float) -> bool:
+        """Set the radius before a rollout; return whether there is anything to attack."""
+
+    def __call__(self, x: Tensor, rng: torch.Generator) -> Tensor:
+        """The observations the agent is shown instead of x (N, *obs)."""
+
+    def turn(self, step: int, update: int, left: float) -> dict[str, float]:
+        """Learn after an update of the agent, if it is its turn; return metrics."""
+
+    def state(self) -> dict[str, Tensor]:
+        """Everything to resume from."""
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Resume from a saved state."""
+
+    def leave(self) -> None:
+        """Close its own environments; they restart, as the agent's do at a checkpoint."""
+
+
+@runtime_checkable
+class Joining(Protocol):
+    """An attack that is no attack yet: it becomes an opponent of one training."""
+
+    def join(self, agent: Any, config: Any, seed: int, make: Any = None) -> Opponent:
+        """An opponent of this agent in the training of this config."""
+
+
+def check_attack(attack: object | None, name: str | None) -> None:
     """Refuse an attack object without its name in a config, and a name without the object."""
     if (attack is None) != (name is None):
         raise BadInput("attack must be given exactly when config.attack names one")
@@ -94,6 +124,20 @@ class RolloutAttack:
                 (shown,) = self._run(x=x, radius=x.new_tensor(self.radius), noise=noise, weights=self._weights)
         chosen = torch.rand(x.shape[0], generator=rng, device=x.device) < self.probability
         return torch.where(chosen.view(-1, *[1] * (x.ndim - 1)), shown, x)
+
+    def turn(self, step: int, update: int, left: float) -> dict[str, float]:
+        """Nothing to learn."""
+        return {}
+
+    def state(self) -> dict[str, Tensor]:
+        """Nothing that changes."""
+        return {}
+
+    def restore(self, state: Mapping[str, Tensor]) -> None:
+        """Nothing to restore."""
+
+    def leave(self) -> None:
+        """No environments of its own."""
 
     def _shown(
         self, x: Tensor, radius: Tensor, noise: dict[str, Tensor], weights: Mapping[str, Tensor]

@@ -172,9 +172,7 @@ def test_frames_under_attack_are_kept_as_the_agent_sees_them() -> None:
     x = actor.observe(env.reset())
     rollout, _ = collect(env, x, actor, None, Returns(3), 2, torch.Generator().manual_seed(0), adversary)
     assert rollout.x.dtype == torch.float32
-    assert rollout.x[:-1].unique().tolist() == pytest.approx(
-        [0.3, 1.0]
-    )  # black is lifted; 200/255 ends at white
+    assert rollout.x[:-1].unique().tolist() == pytest.approx([0.3, 1.0])  # black is lifted; 200/255 ends at white
     _, scores = agent.joint(rollout.x[0])
     torch.testing.assert_close(sight.scores(rollout.x[0]), scores)  # not divided by 255 once more
 

@@ -8,6 +8,7 @@ import math
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -28,12 +29,29 @@ from radial.objectives.base import Objective
 from radial.objectives.surrogate import OBJECTIVES, SA, Plain, RadialOverlap, RadialReleased, WocaR
 from radial.runs.config import recorded
 from radial.runs.run import Run, Stopped, derived_seed
-from radial.training.adversary import RolloutAttack, check_attack
+from radial.training.adversary import Joining, Opponent, RolloutAttack, check_attack
+from radial.training.partners import Partners
 from radial.training.ppo_update import STANDARDIZE, Learner, Limits, Minibatch
 from radial.training.ramp import Guide, some, time_at
 from radial.training.rollouts import Returns, Rollout, check_rollout, collect, shown
 from radial.training.sight import PPOAgent, Sight, agent_to_train, sight_of
 from radial.training.worst_critic import WorstCritic
+
+
+@dataclass(frozen=True)
+class Turns:
+    """How an adversary that learns takes turns with the agent (ATLA): updates of each, its rates, its entropy bonus."""
+
+    agent: int = 1
+    adversary: int = 1
+    rate: float = 1e-3
+    value_rate: float = 1e-3
+    entropy: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks.whole(self, "agent", "adversary")
+        checks.positive(self, "rate", "value_rate")
+        checks.not_negative(self, "entropy")
 
 
 @dataclass(frozen=True)
@@ -76,11 +94,15 @@ class PPOConfig:
     value_first: int = field(default=0, metadata=LATER)  # env steps at the start that train the value alone
     activation: str = field(default="tanh", metadata=LATER)  # of networks for vectors, a key of ACTIVATIONS
     anchor: float = field(default=0.0, metadata=LATER)  # weight of KL(π_init ‖ π), which keeps π near `init`
+    turns: Turns | None = field(default=None, metadata=LATER)  # the attack is an adversary that learns in turns
 
     def __post_init__(self) -> None:
         checks.whole(self, "total_steps", "num_envs", "rollout", "epochs", "minibatch", "checkpoint_every", "chunk")
         checks.whole(self, "value_first", least=0)
         checks.kind(self, "env", EnvSpec)
+        checks.kind(self, "turns", Turns)
+        if self.turns is not None and self.attack is None:
+            raise BadInput("attack must name an adversary that learns where turns are set, got none")
         checks.positive(
             self, "policy_rate", "value_rate", "initial_std", "clip", "value_clip", "max_grad_norm", "min_std",
             "value_weight",
@@ -130,15 +152,23 @@ class PPOConfig:
         )  # fmt: skip
 
 
+class Making(Protocol):
+    """Makes the environments of a training, as `make_env` does."""
+
+    def __call__(self, spec: EnvSpec, num_envs: int, seed: int, *, threads: int | None = None) -> VecEnv:
+        """N environments that step together."""
+
+
 def train_ppo(
     config: PPOConfig,
     seed: int,
     *,
     out: Path | None = None,
     resume: bool = False,
-    attack: Attack | None = None,
+    attack: Attack | Joining | None = None,
     init: PPOAgent | None = None,
     guide: Guide | None = None,
+    make: Making | None = None,
     device: str | torch.device = "cpu",
     threads: int | None = None,
     quiet: bool = False,
@@ -146,30 +176,31 @@ def train_ppo(
     """Train an agent. With `out`, everything is logged and saved there and a stopped run can be resumed.
 
     threads  of the simulator; torch's own are left alone. No result depends on it
-    attack   the object behind config.attack
+    attack   the object behind config.attack; where config.turns are set, one that joins the training and learns
     init     an agent to start from; its normaliser resumes from its statistics, or with normalize_observations False is
              frozen
     guide    sets the clock of the schedules; None: they follow the env steps
+    make     makes the environments of config.env, or others around them; None: `make_env`
     """
     check_attack(attack, config.attack)
     if config.anchor and init is None:
         raise BadInput(f"anchor must be 0 without an init to hold on to, got {config.anchor}")
     settings = recorded(config, seed, init, guide)
     with Run.open(out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet) as run:
-        agent, learner, scale, rng = set_up(config, seed, torch.device(device), init)
+        agent, learner, scale, rng = set_up(config, seed, torch.device(device), init, make)
         attacked = attack is not None
         anchor = sight_of(copy.deepcopy(agent), attacked) if config.anchor else None
         step, update = 0, 0
         sight, returns = sight_of(agent, attacked), Returns(config.num_envs)
         actor = sight.actor(config.compile)
-        adversary = None if attack is None else RolloutAttack(attack, agent, config.attack_probability, config.compile)
-        critic = critic_of(config, agent, seed)
+        partners = partners_of(config, agent, seed, attack, make)
         if run.restored is not None:
-            step, update = _restore(run, agent, learner, scale, returns, rng, guide, critic)
+            step, update = _restore(run, agent, learner, scale, returns, rng, guide, partners)
         env: VecEnv | None = None
         while step < config.total_steps:
             if env is None:  # at the start and after each checkpoint, in interrupted and uninterrupted runs alike
-                made = make_env(config.env, config.num_envs, derived_seed(seed, "envs", step), threads=threads)
+                at = derived_seed(seed, "envs", step)
+                made = (make or make_env)(config.env, config.num_envs, at, threads=threads)
                 env = as_trained(agent, made)
                 run.check_engine(env.engine)
                 actor.begin()
@@ -180,8 +211,7 @@ def train_ppo(
 
             # ------------------------------------------------------------------------------------------------- act
             began, before = time.perf_counter(), step
-            between = adversary if adversary is not None and adversary.begin(config.attack_radius(step)) else None
-            scaled = scale if config.scale_rewards else None
+            between, scaled = partners.between(config.attack_radius(step)), scale if config.scale_rewards else None
             rollout, x = collect(env, x, actor, scaled, returns, config.rollout // config.num_envs, rng, between)
             left = 1 - step / config.total_steps if config.anneal else 1.0  # of the learning rates
             step += int(rollout.real.sum())
@@ -190,13 +220,11 @@ def train_ppo(
             # ----------------------------------------------------------------------------------------------- learn
             check_rollout(rollout, step)
             data = estimate(rollout, sight, config.discount, config.lam, anchor)
-            of_critic: dict[str, float] = {}
-            if critic is not None:
-                of_critic = critic.learn(rollout, rng)
-                data = data._replace(worst=critic.judge(data.x, data.action))
+            data, metrics = partners.judge(rollout, data, rng)
             del rollout  # `data` holds a copy of its frames
             time_now = time_at(guide, step)
-            metrics = of_critic | learner.learn(data, time_now, left, rng, value_only=step <= config.value_first)
+            metrics |= learner.learn(data, time_now, left, rng, value_only=step <= config.value_first)
+            metrics |= partners.turn(step, update, left)
 
             # ------------------------------------------------------------------------------------------ log, save
             scheduled = config.objective.coefficients(time_now)
@@ -208,11 +236,11 @@ def train_ppo(
             run.progress(step, **shown(metrics))
             if update % config.checkpoint_every == 0 or step >= config.total_steps or run.signal is not None:
                 tensors, state = _state(agent, learner, scale, returns, rng, step, update)
-                tensors |= {} if critic is None else {f"worst.{name}": each for name, each in critic.state().items()}
                 state |= {"engine": dict(env.engine)} | ({} if guide is None else {"guide": guide.ramp.state()})
-                run.save(step, tensors, state, score=returns.mean())
+                run.save(step, tensors | partners.state(), state, score=returns.mean())
                 env.close()
                 env = None
+                partners.leave()
             if run.signal is not None and step < config.total_steps:
                 raise Stopped(run.signal)
     if not isinstance(agent, ImpalaAgent):
@@ -240,10 +268,10 @@ def estimate(rollout: Rollout, sight: Sight, discount: float, lam: float, anchor
 
 
 def set_up(
-    config: PPOConfig, seed: int, device: torch.device, init: PPOAgent | None = None
+    config: PPOConfig, seed: int, device: torch.device, init: PPOAgent | None = None, make: Making | None = None
 ) -> tuple[PPOAgent, Learner, RewardScale, torch.Generator]:
     """A fresh agent for the env, its learner, the reward scale, and the generator of all randomness."""
-    probe = make_env(config.env, 1, seed)
+    probe = (make or make_env)(config.env, 1, seed)
     try:
         agent = check_env(config, probe, init)
     finally:
@@ -268,15 +296,25 @@ def set_up(
     return agent, learner, scale, rng
 
 
-def critic_of(config: PPOConfig, agent: PPOAgent, seed: int) -> WorstCritic | None:
-    """The second critic of WocaR, untrained; None for any other objective."""
+def partners_of(
+    config: PPOConfig, agent: PPOAgent, seed: int, attack: Any = None, make: Making | None = None
+) -> Partners:
+    """The second critic that WocaR needs, untrained, and the attack, as it is or as an adversary that learns."""
+    if isinstance(attack, Joining) != (config.turns is not None):
+        raise BadInput("turns must be set exactly where the attack is an adversary that learns")
+    adversary: Opponent | None = None
+    if isinstance(attack, Joining):
+        adversary = attack.join(agent, config, seed, make)
+    elif attack is not None:
+        adversary = RolloutAttack(attack, agent, config.attack_probability, config.compile)
     if not isinstance(config.objective, WocaR):
-        return None
+        return Partners(None, adversary)
     assert isinstance(agent, GaussianAgent), "check_env comes first"
-    return WorstCritic(
+    critic = WorstCritic(
         agent, config.objective, torch.Generator().manual_seed(derived_seed(seed, "worst")), hidden=config.hidden,
         minibatch=config.minibatch, epochs=config.epochs, discount=config.discount, compile=config.compile,
     )  # fmt: skip
+    return Partners(critic, adversary)
 
 
 def check_env(config: PPOConfig, env: VecEnv, init: Agent | None = None) -> PPOAgent:
@@ -310,7 +348,7 @@ def _state(
 
 def _restore(
     run: Run, agent: PPOAgent, learner: Learner, scale: RewardScale, returns: Returns, rng: torch.Generator,
-    guide: Guide | None, critic: WorstCritic | None = None,
+    guide: Guide | None, partners: Partners,
 ) -> tuple[int, int]:  # fmt: skip
     assert run.restored is not None
     tensors, state = run.restored
@@ -321,8 +359,7 @@ def _restore(
     agent.load_state_dict(part("agent."))
     scale.load_state_dict(part("scale."))
     learner.restore(part("adam."))
-    if critic is not None:
-        critic.restore(part("worst."))
+    partners.restore(tensors)
     rng.set_state(tensors["rng"])
     if guide is not None:
         guide.ramp.restore(state["guide"])

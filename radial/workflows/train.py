@@ -3,7 +3,6 @@
 The loops themselves are in `training`; which config carries which name is in `recipes`.
 """
 
-import hashlib
 import math
 import subprocess
 import warnings
@@ -15,8 +14,10 @@ import torch
 
 from radial.agents.convert import AnyAgent, Loaded, own
 from radial.agents.saved import CARD, check_target, load_agent, read_folder, save
+from radial.agents.weights import weights_id
 from radial.agents.zoo import resolve
 from radial.attacks import ATTACKS
+from radial.attacks.learned.alternating import Alternating
 from radial.core.agent import Attack, Card
 from radial.core.checks import check_whole
 from radial.core.data import BadInput
@@ -75,7 +76,7 @@ def train(
     _warn_of_pixels(config, check_trainable(config, seed, device, start))
     more: dict[str, Any] = {}
     if config.attack is not None:
-        more["attack"] = attack_named(config.attack)
+        more["attack"] = attack_of(config)
     if start is not None:
         more["init"] = start
     if guide is not None:
@@ -88,7 +89,7 @@ def train(
     )
     if folder is not None and resume and (folder / AGENT / CARD).is_file():
         return read_folder(folder / AGENT)  # the run was finished, and what has been found out since is on the card
-    origin = {"init": _weights_id(more["init"])} if "init" in more else {}
+    origin = {"init": weights_id(more["init"])} if "init" in more else {}
     if isinstance(config, a3c.A3CConfig):
         origin["resume"] = config.resumes
     agent.card = Card(
@@ -151,7 +152,7 @@ def _check_objective(config: Config) -> None:
 def _check_attack(config: Config) -> None:
     """Adversarial training: an attack that is ready, a radius that is one."""
     if config.attack is not None:
-        attack_named(config.attack)
+        attack_of(config)
     for step in (0, config.total_steps):
         _check_coefficients({"attack_radius": config.attack_radius(step)}, step)
 
@@ -175,6 +176,13 @@ def _check_coefficients(at: Mapping[str, float], step: int, *, free: bool = Fals
             raise BadInput(f"{name} must lie in {'[0, ∞)' if most > 1 else '[0, 1]'}, got {value:g} at step {step:,}")
 
 
+def attack_of(config: Config) -> Attack | Alternating:
+    """The attack that a config names: an adversary that learns where turns are set."""
+    assert config.attack is not None
+    alternates = isinstance(config, ppo.PPOConfig) and config.turns is not None
+    return Alternating(config.attack) if alternates else attack_named(config.attack)
+
+
 def attack_named(name: str) -> Attack:
     """An attack for adversarial training: one that needs no training of its own."""
     attacks = {known: make() for known, make in ATTACKS.items()}
@@ -182,14 +190,6 @@ def attack_named(name: str) -> Attack:
     if name not in ready:
         raise BadInput(f"attack must be one of {', '.join(ready)}, got {name!r}{nearest(name, ready)}")
     return ready[name]
-
-
-def _weights_id(agent: AnyAgent) -> str:
-    """A name for an agent by its weights: 16 digits of SHA-256."""
-    digest = hashlib.sha256()
-    for name, tensor in agent.state_dict().items():
-        digest.update(name.encode() + tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()[:16]
 
 
 def _commit() -> str | None:

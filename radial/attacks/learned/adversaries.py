@@ -1,0 +1,218 @@
+"""`SARL` and `PAAD`: settings of adversaries that PPO trains against one agent, and `LearnedAttack`, the result.
+
+Both know the agent's network, the environment, and train in it (docs/attacks.md). Several trainings are compared in
+`halving`; what an action means is in `forms`.
+"""
+
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from radial.agents.foreign import as_agent
+from radial.agents.policies import CategoricalAgent, GaussianAgent
+from radial.agents.weights import weights_id
+from radial.attacks.gradient import Memoryless, attackable
+from radial.attacks.learned.forms import Form, Shift, Steer, view, view_size
+from radial.attacks.learned.halving import Candidate, Searched, Trainings
+from radial.attacks.learned.world import Threat
+from radial.core import checks
+from radial.core.agent import Agent
+from radial.core.ball import NORMS, Ball
+from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
+
+AdversaryPolicy = GaussianAgent | CategoricalAgent
+FORMS: dict[str, type[Shift] | type[Steer]] = {"sarl": Shift, "paad": Steer}
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedAttack(Memoryless):
+    """A trained adversary: it looks at the clean observation, acts, and `form` makes an observation of its action."""
+
+    kind: str  # a key of FORMS
+    radius: float | tuple[float, ...]  # that it was trained for
+    p: float
+    steps: int  # env steps of all trainings that led to it
+    sampled: bool  # it draws its actions, which hurt more on held-out episodes; False: the mean or likeliest
+    policy: AdversaryPolicy = field(repr=False)
+    form: Form = field(repr=False)
+    record: Mapping[str, Any] = field(repr=False)  # agent, env, seed, the trials, the curve: plain JSON
+
+    def draws_nothing(self, agent: Agent) -> bool:
+        """Unless it samples."""
+        return not self.sampled
+
+    def perturb(self, agent: Agent, ball: Ball, rng: torch.Generator) -> Tensor:
+        """The observation that realises its action, (B, *obs)."""
+        agent = attackable(agent)
+        with torch.no_grad():
+            seen = self.policy.prepare(view(agent, ball.center))
+            action = self.policy.act(seen, rng if self.sampled else None)
+        return self.form.realise(agent.choice, ball, action).detach()
+
+    def spaces(self, agent: Agent, shape: tuple[int, ...]) -> tuple[tuple[int, ...], Discrete | Continuous]:
+        """The spaces its policy must have against such an agent."""
+        return (view_size(agent, shape),), self.form.actions(agent, shape)
+
+    def check(self, agent: Agent, spec: EnvSpec, radius: float, p: float, stochastic: bool = False) -> None:
+        """Refuse an agent or an env it cannot act against; warn where it was trained for something else."""
+        trained = self.record
+        shape = agent.observation_shape
+        if shape is not None and list(shape) != trained["observation_shape"]:
+            raise BadInput(
+                f"attack must fit the agent: it was fitted to observations {tuple(trained['observation_shape'])}, "
+                f"this agent has {tuple(shape)}"
+            )
+        if repr(agent.actions) != trained["actions"]:
+            raise BadInput(f"attack must fit the agent: it was fitted to {trained['actions']}, not {agent.actions!r}")
+        spaces = (self.policy.observation_shape, self.policy.actions)
+        if spaces != self.spaces(agent, tuple(trained["observation_shape"])):
+            raise BadInput("attack must fit the agent: its policy does not take what this agent's observations give")
+        if spec.id != trained["env"]["id"]:
+            raise BadInput(f"attack must fit the env: it was fitted in {trained['env']['id']}, not in {spec.id}")
+        largest = max(self.radius) if isinstance(self.radius, tuple) else self.radius
+        notes = []
+        if radius > largest * (1 + 1e-9):
+            notes.append(f"fitted for a radius of {largest:g}, asked for {radius:g}: fit one for it, which is stronger")
+        if p != self.p:
+            notes.append(f"fitted for p = {self.p:g}, asked for p = {p:g}")
+        if weights_id(agent.choice) != trained["weights"]:
+            notes.append("fitted against another agent: this is a transfer attack")
+        if stochastic:
+            notes.append("fitted against the agent's best actions, and it is asked to sample them")
+        for note in notes:
+            warnings.warn(f"the attack was {note}", UserWarning, stacklevel=3)
+
+
+@dataclass(frozen=True)
+class Adversary:
+    """The settings that both kinds share, and `fit`. The defaults are those of results/learned-hopper.md.
+
+    radius  None: set by `aimed`, which `evaluate` calls
+    steps   env steps of all trainings together
+    """
+
+    radius: float | tuple[float, ...] | None = None
+    p: float = math.inf
+    steps: int = 1_200_000
+    restarts: int = 4  # trainings with different seeds; seeds matter more than steps
+    learning_rate: float = 1e-3  # to 0
+    num_envs: int = 32
+    rollout: int = 2_048
+    epochs: int = 10
+    minibatch: int = 64
+    hidden: tuple[int, ...] = (64, 64)
+    discount: float = 0.99
+    episodes: int = 20  # of validation, whose seeds nothing else uses
+    compile: bool = True
+
+    kinds: ClassVar[tuple[str, ...]] = ()
+
+    def __post_init__(self) -> None:
+        checks.whole(self, "steps", "restarts", "num_envs", "rollout", "epochs", "minibatch", "episodes")
+        checks.positive(self, "learning_rate")
+        checks.share(self, "discount")
+        checks.sizes(self, "hidden")
+        if self.p not in NORMS:
+            raise BadInput(f"p must be 1, 2 or inf, got {self.p!r}")
+        for radius in self.radius if isinstance(self.radius, tuple) else (self.radius,):
+            if radius is not None and not (checks.is_finite(radius) and radius >= 0):
+                raise BadInput(f"radius must be finite and ≥ 0, got {radius!r}")
+        if self.steps < self.least_steps:
+            raise BadInput(f"steps must be ≥ {self.least_steps:,}, enough for one round, got {self.steps:,}")
+
+    @property
+    def least_steps(self) -> int:
+        """The smallest budget: one rollout, or one for each candidate where several settings compete."""
+        return self.rollout
+
+    def candidates(self) -> list[Candidate]:
+        """The trainings of the first round."""
+        count = max(1, min(self.restarts, self.steps // self.rollout))
+        return [Candidate(self.kinds[0], self.learning_rate, number) for number in range(count)]
+
+    def form(self, kind: str) -> Form:
+        """What the actions of such an adversary mean."""
+        return FORMS[kind]()
+
+    def aimed(self, radius: float, p: float) -> "Adversary":
+        """The same settings for a radius and a norm, unless a radius is set."""
+        return self if self.radius is not None else replace(self, radius=radius, p=p)
+
+    def fit(
+        self, agent: Agent, env: EnvSpec | VecEnv, seed: int, *, out: Path | None = None, resume: bool = False,
+        quiet: bool = True,
+    ) -> LearnedAttack:  # fmt: skip
+        """Train against the agent, which acts deterministically; return the attack that hurt most in validation.
+
+        env  a VecEnv must be fresh and stays open: it can be played through once, so one training and no validation
+        out  a folder for the trials, from which a stopped fit can be resumed
+        """
+        agent = as_agent(agent)
+        if self.radius is None:
+            raise BadInput("radius must be set: an adversary learns for one perturbation radius")
+        threat = Threat(self.radius, float(self.p))
+        search = Trainings(self, agent, env, threat, seed, out=out, resume=resume, quiet=quiet)
+        return learned_of(search.run(), self)
+
+
+def learned_of(found: Searched, settings: Adversary) -> LearnedAttack:
+    """The attack that a search found."""
+    assert settings.radius is not None
+    form = settings.form(found.kind)
+    return LearnedAttack(
+        found.kind, settings.radius, float(settings.p), found.steps, found.sampled, found.policy, form, found.record
+    )
+
+
+@dataclass(frozen=True)
+class SARL(Adversary):
+    """A policy that maps the observation to the perturbation (Zhang et al. 2021)."""
+
+    kinds: ClassVar[tuple[str, ...]] = ("sarl",)
+
+
+@dataclass(frozen=True)
+class PAAD(Adversary):
+    """A director that says where the agent's action should go; gradient steps bring it there (Sun et al. 2022).
+
+    inner_steps  of these
+    """
+
+    inner_steps: int = 3
+
+    kinds: ClassVar[tuple[str, ...]] = ("paad",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.whole(self, "inner_steps")
+
+    def form(self, kind: str) -> Form:  # noqa: D102
+        return Steer(self.inner_steps)
+
+
+@dataclass(frozen=True)
+class Learned(Adversary):
+    """Both kinds at several learning rates: successive halving within the budget, no sweep by hand.
+
+    restarts  of each setting
+    """
+
+    steps: int = 2_400_000
+    restarts: int = 1
+    rates: tuple[float, ...] = (1e-3, 3e-4, 1e-4)
+
+    kinds: ClassVar[tuple[str, ...]] = ("paad", "sarl")
+
+    @property
+    def least_steps(self) -> int:  # noqa: D102
+        return self.rollout * len(self.candidates())
+
+    def candidates(self) -> list[Candidate]:  # noqa: D102
+        pairs = [(kind, rate) for kind in self.kinds for rate in self.rates]
+        return [Candidate(kind, rate, number) for number in range(self.restarts) for kind, rate in pairs]

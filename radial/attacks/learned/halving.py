@@ -1,0 +1,304 @@
+"""The search for the strongest adversary: all candidates train for half of the budget, the better half goes on.
+
+Candidates are judged by validation episodes whose seeds nothing else uses, never by their training returns, which
+favour short episodes. With a folder every training is a run of its own there, and a stopped search resumes.
+"""
+
+import json
+import math
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from radial.agents import saved
+from radial.agents.policies import CategoricalAgent, GaussianAgent
+from radial.agents.weights import weights_id
+from radial.attacks.learned.world import AdversaryWorld, Realiser, Threat, check_deterministic
+from radial.core.agent import Agent, Attack, Card
+from radial.core.data import BadInput, Continuous, EnvSpec, VecEnv
+from radial.core.schedules import Linear
+from radial.envs import envpool_vec
+from radial.envs.make import make_env
+from radial.envs.wrapper import EnvWrapper, as_trained
+from radial.evaluation.play import play, under_attack
+from radial.evaluation.statistics import mean
+from radial.runs.files import read_json, write_atomic
+from radial.runs.run import check_free, derived_seed
+from radial.training.ppo import Making, PPOConfig, train_ppo
+
+if TYPE_CHECKING:
+    from radial.attacks.learned.adversaries import Adversary
+
+FIRST_SHARE = 0.5  # of the budget goes to the first round, at a constant learning rate; in the second it falls to 0
+STD = (1.0, 0.6, 0.2)  # the ceiling on the standard deviation: at first, between the rounds, at the end
+ENTROPY = 0.01  # weight of the bonus, where an adversary chooses among targets
+RECORD, TRIALS = "search.json", "trials"
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One training: a kind of adversary, a learning rate, a number that makes its seed."""
+
+    kind: str
+    learning_rate: float
+    number: int
+
+    @property
+    def name(self) -> str:
+        """For its folder."""
+        return f"{self.kind}-{self.learning_rate:g}-{self.number}"
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A finished training, and the agent's mean return under it in validation; lower is stronger."""
+
+    candidate: Candidate
+    round: int
+    steps: int
+    validation: float
+
+
+@dataclass(frozen=True, eq=False)
+class Searched:
+    """The strongest adversary found."""
+
+    kind: str
+    policy: GaussianAgent | CategoricalAgent
+    steps: int
+    sampled: bool
+    record: dict[str, Any]
+
+
+class _Open(EnvWrapper):
+    """The caller's env, which others must not close."""
+
+    def close(self) -> None:
+        """Leave it open."""
+
+
+class Trainings:
+    """Trains, compares and continues candidates; everything random follows from the seed."""
+
+    def __init__(
+        self, settings: "Adversary", agent: Agent, env: EnvSpec | VecEnv, threat: Threat, seed: int, *,
+        out: Path | None, resume: bool, quiet: bool,
+    ) -> None:  # fmt: skip
+        self.settings, self.agent, self.threat, self.seed = settings, agent, threat, seed
+        self.given = None if isinstance(env, EnvSpec) else env
+        self.spec = fast(env) if isinstance(env, EnvSpec) else env.spec
+        self.out, self.resume, self.quiet = out, resume, quiet
+        self.trials: list[Trial] = []
+        self._later = 0  # steps of the second round
+        self._realisers: dict[str, Realiser] = {}
+
+    # ----------------------------------------------------------------------------------------------------- the rounds
+
+    def run(self) -> Searched:
+        """Search, and say what was found."""
+        self._check()
+        candidates = self.settings.candidates()[: 1 if self.given is not None else None]
+        first, later, count = rounds(self.settings.steps, len(candidates), self.settings.rollout)
+        self._later = later
+        self._begin()
+        policies = {candidate: self._train(candidate, 0, first, None) for candidate in candidates}
+        if later:
+            first_round = [trial for trial in self.trials if trial.round == 0]  # a resumed search has later ones, too
+            best = sorted(first_round, key=lambda trial: trial.validation)[:count]
+            for candidate in [trial.candidate for trial in best]:
+                went_on = self._train(candidate, 1, later, policies[candidate])
+                if self._trial(candidate, 1).validation < self._trial(candidate, 0).validation:
+                    policies[candidate] = went_on
+        winner = min(self.trials, key=lambda trial: trial.validation)
+        policy = policies[winner.candidate]
+        drawn = math.inf if self.given is not None else self._validate(winner.candidate.kind, policy, sampled=True)
+        found = self._record(winner, drawn)
+        return Searched(winner.candidate.kind, policy, found["steps"], drawn < winner.validation, found)
+
+    def _trial(self, candidate: Candidate, round: int) -> Trial:
+        return next(trial for trial in self.trials if (trial.candidate, trial.round) == (candidate, round))
+
+    def _check(self) -> None:
+        """Refuse what no training could use, before anything is written."""
+        env = self._make(self.spec, 1, 0)
+        try:
+            wanted = (self.agent.observation_shape or env.observation_shape, self.agent.actions)
+            if wanted != (env.observation_shape, env.actions):
+                raise BadInput(
+                    f"agent must fit the env: it has {self.agent.observation_shape} → {self.agent.actions}, "
+                    f"{env.spec} has {env.observation_shape} → {env.actions}"
+                )
+            self.shape = env.observation_shape
+            x = self.agent.prepare(torch.zeros(4, *self.shape))
+            self.agent.ball(x, 0.0)
+            check_deterministic(self.agent, x)
+            if isinstance(self.threat.radius, tuple) and (len(self.threat.radius),) != self.shape:
+                raise BadInput(f"radius must be one number or {self.shape}, got {len(self.threat.radius)} numbers")
+        finally:
+            env.close()
+
+    # ------------------------------------------------------------------------------------------------- one training
+
+    def _train(
+        self, candidate: Candidate, round: int, steps: int, start: GaussianAgent | CategoricalAgent | None
+    ) -> GaussianAgent | CategoricalAgent:
+        """A candidate's policy after a round, trained or found in the folder; its trial is recorded."""
+        folder = None if self.out is None else self.out / TRIALS / f"{candidate.name}-round{round}"
+        done = [trial for trial in self.trials if (trial.candidate, trial.round) == (candidate, round)]
+        if done and folder is not None:
+            policy = saved.read_folder(folder / "agent")
+            assert isinstance(policy, GaussianAgent | CategoricalAgent)
+            return policy
+        config = self._config(candidate, steps, round)
+        seed = derived_seed(self.seed, "adversary", candidate.name, round)
+        resume = folder is not None and self.resume and folder.exists()
+        policy = train_ppo(
+            config, seed, out=folder, resume=resume, init=start, make=self.worlds(candidate.kind), quiet=self.quiet
+        )
+        assert isinstance(policy, GaussianAgent | CategoricalAgent)
+        policy.card = Card(env=self.spec, seed=seed, steps=steps)
+        score = math.nan if self.given is not None else self._validate(candidate.kind, policy, sampled=False)
+        self.trials.append(Trial(candidate, round, steps, score))
+        if folder is not None:
+            saved.save(policy, folder / "agent")
+            self._write()
+        return policy
+
+    def config_of(self, candidate: Candidate) -> PPOConfig:
+        """The settings of a training that is the only one."""
+        self._check()
+        return self._config(candidate, self.settings.steps, 0)
+
+    def _config(self, candidate: Candidate, steps: int, round: int) -> PPOConfig:
+        """The settings of one round; a candidate that is alone has one, which is both."""
+        how = self.settings
+        actions = how.form(candidate.kind).actions(self.agent, self.shape)
+        real = isinstance(actions, Continuous)
+        alone, rate = not self._later, candidate.learning_rate
+        first, last = STD[round], STD[2] if alone else STD[round + 1]
+        envs = how.num_envs if self.given is None else self.given.num_envs
+        rollout = max(envs, how.rollout // envs * envs)
+        return PPOConfig(
+            # a rollout's resets are no steps: this many are reached by the last rollout of the budget, not by one more
+            self.spec, total_steps=max(1, steps - rollout + 1), num_envs=envs, rollout=rollout, epochs=how.epochs,
+            minibatch=min(how.minibatch, rollout // 2), policy_rate=rate, value_rate=rate, discount=how.discount,
+            entropy=0.0 if real else ENTROPY, initial_std=first, anneal=alone or round == 1,
+            hidden=how.hidden, compile=how.compile,
+            max_std=Linear(last, 0, steps, start=first) if real else None,
+            normalize_observations=len(self.shape) == 3,  # vectors are normalised by the agent
+            checkpoint_every=50 if self.given is None else steps,
+        )  # fmt: skip
+
+    def _make(self, spec: EnvSpec, num_envs: int, seed: int, *, threads: int | None = None) -> VecEnv:
+        return make_env(spec, num_envs, seed, threads=threads) if self.given is None else _Open(self.given)
+
+    def worlds(self, kind: str) -> Making:
+        """What makes the world of an adversary of this kind; its compiled part is shared by all trainings."""
+        form = self.settings.form(kind)
+        if kind not in self._realisers:
+            self._realisers[kind] = Realiser(self.agent, form, self.threat, self.settings.compile)
+
+        def make(spec: EnvSpec, num_envs: int, seed: int, *, threads: int | None = None) -> VecEnv:
+            env = self._make(spec, num_envs, seed, threads=threads)
+            return AdversaryWorld(env, self.agent, form, self._realisers[kind])
+
+        return make
+
+    def _validate(self, kind: str, policy: GaussianAgent | CategoricalAgent, *, sampled: bool) -> float:
+        """The agent's mean return on the validation episodes under this adversary."""
+        from radial.attacks.learned.adversaries import LearnedAttack
+
+        how = self.settings
+        attack = LearnedAttack(kind, self.threat.radius, self.threat.p, 0, sampled, policy, how.form(kind), {})
+        return self._returns(attack)
+
+    def _returns(self, attack: Attack | None) -> float:
+        env = make_env(self.spec, self.settings.episodes, derived_seed(self.seed, "validation"))
+        try:
+            rng = torch.Generator().manual_seed(derived_seed(self.seed, "validation noise"))
+            radius: Any = self.threat.budget()
+            choose = under_attack(self.agent, attack, radius, self.threat.p, rng)
+            return mean(play(as_trained(self.agent, env), choose, self.settings.episodes).returns)
+        finally:
+            env.close()
+
+    # ---------------------------------------------------------------------------------------------------- the record
+
+    def _settings(self) -> dict[str, Any]:
+        """Everything that decides the result."""
+        how = {name: value for name, value in asdict(self.settings).items() if name != "compile"}
+        return json.loads(
+            json.dumps(
+                {
+                    **how, "kinds": self.settings.kinds, "p": str(self.threat.p), "seed": self.seed,
+                    "env": asdict(self.spec), "agent": weights_id(self.agent.choice),
+                }
+            )
+        )  # fmt: skip
+
+    def _begin(self) -> None:
+        """Begin a search in the folder, or take up the one that is there."""
+        if self.out is None:
+            return
+        path = self.out / RECORD
+        if path.exists():
+            if not self.resume:
+                raise BadInput(f"{self.out} already holds a fit; use --resume to resume it or another --out")
+            there = read_json(path)
+            different = sorted(k for k, v in self._settings().items() if there.get("settings", {}).get(k, ...) != v)
+            if different:
+                raise BadInput(f"{self.out} holds a fit with other settings; these differ: {', '.join(different)}")
+            self.trials = [
+                Trial(Candidate(**each["candidate"]), each["round"], each["steps"], each["validation"])
+                for each in there["trials"]
+            ]
+            return
+        check_free(self.out)
+        self.out.mkdir(parents=True, exist_ok=True)
+        self._write()
+
+    def _write(self) -> None:
+        assert self.out is not None
+        found = {"settings": self._settings(), "trials": [asdict(trial) for trial in self.trials]}
+        write_atomic(self.out / RECORD, json.dumps(found, indent=2, allow_nan=False) + "\n")
+
+    def _record(self, winner: Trial, drawn: float) -> dict[str, Any]:
+        """What is kept of the search: the trials in order, and how the lowest return fell with the steps spent."""
+        spent, lowest, curve = 0, math.inf, []
+        for trial in self.trials:
+            spent, lowest = spent + trial.steps, min(lowest, trial.validation)
+            curve.append([spent, lowest])
+        trials = [
+            {**asdict(trial.candidate), "round": trial.round, "steps": trial.steps, "validation": trial.validation}
+            for trial in self.trials
+        ]
+        validated = self.given is None
+        return {
+            "weights": weights_id(self.agent.choice), "observation_shape": list(self.shape),
+            "actions": repr(self.agent.actions), "env": asdict(self.spec), "seed": self.seed, "steps": spent,
+            "trials": trials if validated else [], "curve": curve if validated else [],
+            "validation_episodes": self.settings.episodes if validated else 0,
+            "validation": {"mean or likeliest": winner.validation, "sampled": drawn} if validated else {},
+        }  # fmt: skip
+
+
+def rounds(steps: int, candidates: int, rollout: int) -> tuple[int, int, int]:
+    """How a budget is spent: steps of each candidate in the first round, of each survivor after it, and their number.
+
+    Whole rollouts each; 0 steps in the second round where the budget has none left.
+    """
+    whole = lambda share: int(share) // rollout * rollout  # noqa: E731
+    if candidates == 1:
+        return max(rollout, whole(steps)), 0, 0
+    survivors = candidates // 2
+    first = max(rollout, whole(FIRST_SHARE * steps / candidates))
+    return first, max(0, whole((steps - first * candidates) / survivors)), survivors
+
+
+def fast(spec: EnvSpec) -> EnvSpec:
+    """The env to train in: EnvPool's MuJoCo where it is installed, whatever an evaluation plays in."""
+    if spec.suite == "mujoco" and envpool_vec.installed():
+        return replace(spec, options={key: value for key, value in spec.options.items() if key != "backend"})
+    return spec

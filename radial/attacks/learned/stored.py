@@ -1,0 +1,99 @@
+"""Fitted attacks as folders: the adversary's policy is saved like any agent, and its card says what it is for.
+
+Nothing in such a folder is executed; a folder that holds no attack is refused in one line.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from radial.agents import saved
+from radial.agents.policies import CategoricalAgent, GaussianAgent
+from radial.attacks.learned.adversaries import FORMS, LearnedAttack
+from radial.attacks.learned.forms import Form, Shift, Steer
+from radial.core import checks
+from radial.core.agent import Card
+from radial.core.ball import NORMS
+from radial.core.data import BadInput, EnvSpec
+
+ATTACK_FORMAT = 1
+ATTACK_FOLDER = "agent"  # of a fit: the same place as the agent of a run
+FACTS: dict[str, type | tuple[type, ...]] = {
+    "format": int, "kind": str, "radius": (int, float, list), "p": (str, int, float), "steps": int, "sampled": bool,
+    "form": dict, "weights": str, "observation_shape": list, "actions": str, "env": dict, "seed": int, "trials": list,
+    "curve": list, "validation_episodes": int, "validation": dict,
+}  # fmt: skip
+OWN = ("format", "kind", "sampled", "form", "radius", "p")  # fields of the attack; the others are its record
+
+
+def save_attack(attack: LearnedAttack, folder: str | Path) -> Path:
+    """Write a fitted attack, complete or not at all; load it with `load_attack`, or `--attack FOLDER`."""
+    if not isinstance(attack, LearnedAttack):
+        raise BadInput(f"attack must be one that SARL, PAAD or Learned fitted, got {attack!r}")
+    assert isinstance(attack.form, Shift | Steer)
+    env = attack.record["env"]
+    facts = {
+        "format": ATTACK_FORMAT, "kind": attack.kind, "sampled": attack.sampled, "form": asdict(attack.form),
+        "radius": list(attack.radius) if isinstance(attack.radius, tuple) else attack.radius,
+        "p": "inf" if math.isinf(attack.p) else attack.p, **attack.record,
+    }  # fmt: skip
+    attack.policy.card = Card(
+        env=EnvSpec(env["suite"], env["id"], env["options"]),
+        recipe={"name": f"attack-{attack.kind}", "attack": facts},
+        seed=attack.record["seed"],
+        steps=attack.steps,
+    )
+    return saved.save(attack.policy, folder)
+
+
+def load_attack(path: str | Path) -> LearnedAttack:
+    """A fitted attack from its folder, or from the folder of its fit."""
+    policy = saved.load_agent(path)
+    facts = policy.card.recipe.get("attack")
+    if facts is None or not isinstance(policy, GaussianAgent | CategoricalAgent):
+        raise BadInput(f"{path} holds an agent, not an attack: `radial attack fit` makes one")
+    _check(path, facts)
+    radius = facts["radius"]
+    return LearnedAttack(
+        kind=facts["kind"],
+        radius=tuple(float(each) for each in radius) if isinstance(radius, list) else float(radius),
+        p=math.inf if facts["p"] == "inf" else float(facts["p"]),
+        steps=facts["steps"],
+        sampled=facts["sampled"],
+        policy=policy,
+        form=_form(path, facts["kind"], facts["form"]),
+        record={name: facts[name] for name in FACTS if name not in OWN},
+    )
+
+
+def is_attack(recipe: Mapping[str, Any]) -> bool:
+    """Whether a card's recipe is that of an attack."""
+    return "attack" in recipe and "config" not in recipe
+
+
+def _check(path: str | Path, facts: Any) -> None:
+    """All facts of this format, each of its type."""
+    if not isinstance(facts, dict) or facts.get("format") != ATTACK_FORMAT:
+        raise BadInput(f"{path}: the attack's format must be {ATTACK_FORMAT}; a newer radial may be needed")
+    for name, kind in FACTS.items():
+        value = facts.get(name, ...)
+        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
+            raise BadInput(f"{path}: attack.{name} is missing or of the wrong type")
+    radii = facts["radius"] if isinstance(facts["radius"], list) else [facts["radius"]]
+    if not radii or not all(checks.is_finite(radius) and radius >= 0 for radius in radii):
+        raise BadInput(f"{path}: attack.radius must be made of finite numbers ≥ 0")
+    if facts["p"] not in ("inf", *NORMS[:-1]):
+        raise BadInput(f"{path}: attack.p must be 1, 2 or inf")
+    if facts["kind"] not in FORMS:
+        raise BadInput(f"{path}: attack.kind must be one of {', '.join(FORMS)}")
+    if not isinstance(facts["env"].get("id"), str):
+        raise BadInput(f"{path}: attack.env must have an id")
+
+
+def _form(path: str | Path, kind: str, settings: Mapping[str, Any]) -> Form:
+    try:
+        return FORMS[kind](**settings)
+    except (TypeError, BadInput) as error:
+        raise BadInput(f"{path}: attack.form is not one of {kind}: {str(error)[:100]}") from None

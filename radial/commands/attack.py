@@ -1,0 +1,92 @@
+"""`radial attack fit`: train an adversary against an agent, and save it for `radial evaluate --attack`.
+
+The adversaries are in `attacks.learned`.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import tyro
+from rich.table import Table
+
+from radial.commands.processes import one_thread_for
+from radial.commands.terminal import print_json, print_table, say, warnings_said
+from radial.core.data import BadInput
+
+KINDS = ("best", "sarl", "paad")
+
+
+def fit_attack(
+    agent: tyro.conf.Positional[str],
+    radius: str,
+    out: Path,
+    kind: str = "best",
+    env: str | None = None,
+    steps: int | None = None,
+    seed: int = 0,
+    p: str = "inf",
+    restarts: int | None = None,
+    resume: bool = False,
+    json: bool = False,
+) -> None:
+    """Train an adversary against an agent that acts deterministically, with the negative of its reward.
+
+    Candidates are compared on validation episodes of their own; evaluate the result on others:
+    radial evaluate AGENT --attack DIR --radius R. SIGINT and SIGTERM save before they stop.
+
+    Args:
+        agent: a run's folder, a name in the zoo, or a third-party checkpoint: papers, Stable-Baselines3, CleanRL.
+        radius: perturbation radius ε in network units, such as 0.075 or 3/255.
+        out: the folder of the fit: its trials, and the attack in agent/.
+        kind: sarl (a policy over perturbations), paad (a director over the agent's actions), or best: both at several
+            learning rates, by successive halving.
+        env: an environment's id, such as Hopper-v4; default: the one the agent was trained in.
+        steps: env steps of all trainings together; default: 1,200,000, for best 2,400,000.
+        seed: random seed.
+        p: of the norm: 1, 2 or inf.
+        restarts: trainings of each setting with different seeds; default: 4, for best 1.
+        resume: resume the fit in that folder.
+        json: print one JSON object instead of a table.
+    """
+    from radial.agents.saved import check_target
+    from radial.attacks.learned.adversaries import PAAD, SARL, Learned
+    from radial.attacks.learned.stored import ATTACK_FOLDER, save_attack
+    from radial.commands.measure import keep_freed_memory
+    from radial.core.text import nearest
+    from radial.envs.make import example_for
+    from radial.evaluation.play import spec_of
+    from radial.recipes.recipe import parse_radius
+    from radial.workflows.loading import load
+
+    if kind not in KINDS:
+        raise BadInput(f"kind must be one of {', '.join(KINDS)}, got {kind!r}{nearest(kind, KINDS)}")
+    if p not in ("1", "2", "inf"):
+        raise BadInput(f"p must be 1, 2 or inf, got {p!r}")
+    given: dict[str, Any] = {"radius": parse_radius(radius), "p": float(p), "steps": steps, "restarts": restarts}
+    made = {"best": Learned, "sarl": SARL, "paad": PAAD}[kind]
+    settings = made(**{name: value for name, value in given.items() if value is not None})
+    if (out / "search.json").exists() and not resume:
+        raise BadInput(f"{out} already holds a fit; use --resume to resume it or another --out")
+    check_target(out / ATTACK_FOLDER)
+    loaded = load(agent, env)
+    one_thread_for(loaded.observation_shape)
+    where = loaded.card.env
+    if where is None:
+        near = example_for(loaded.observation_shape)
+        raise BadInput(f"{agent}: no environment recorded; pass --env, such as --env {near}")
+    keep_freed_memory()
+    with warnings_said():
+        attack = settings.fit(loaded, spec_of(where), seed, out=out, resume=resume, quiet=False)
+        save_attack(attack, out / ATTACK_FOLDER)
+    say(f"the attack is in {out}: radial evaluate {agent} --attack {out} --radius {radius}")
+    record = attack.record
+    if json:
+        print_json({"agent": agent, "attack": repr(attack), "kind": attack.kind, "sampled": attack.sampled, **record})
+        return
+    table = Table("trial", "round", "steps", "return in validation", title=f"{attack.kind} against {agent}")
+    for trial in record["trials"]:
+        name = f"{trial['kind']}, rate {trial['learning_rate']:g}, {trial['number']}"
+        table.add_row(name, str(trial["round"]), f"{trial['steps']:,}", f"{trial['validation']:.1f}")
+    table.add_row("the attack, by its " + ("sample" if attack.sampled else "best action"), "", f"{attack.steps:,}",
+                  f"{min(record['validation'].values()):.1f}")  # fmt: skip
+    print_table(table)
