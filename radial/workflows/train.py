@@ -17,6 +17,7 @@ from radial.agents.saved import CARD, check_target, load_agent, read_folder, sav
 from radial.agents.weights import weights_id
 from radial.agents.zoo import resolve
 from radial.attacks import ATTACKS
+from radial.attacks.learned.adversaries import FORMS
 from radial.attacks.learned.alternating import Alternating
 from radial.core.agent import Attack, Card
 from radial.core.checks import check_whole
@@ -179,8 +180,12 @@ def _check_coefficients(at: Mapping[str, float], step: int, *, free: bool = Fals
 def attack_of(config: Config) -> Attack | Alternating:
     """The attack that a config names: an adversary that learns where turns are set."""
     assert config.attack is not None
-    alternates = isinstance(config, ppo.PPOConfig) and config.turns is not None
-    return Alternating(config.attack) if alternates else attack_named(config.attack)
+    if isinstance(config, ppo.PPOConfig):
+        if config.turns is not None:
+            return Alternating(config.attack)
+        if config.attack in FORMS:
+            raise BadInput(f"turns must be set for the attack {config.attack!r}, which learns with the agent; got none")
+    return attack_named(config.attack)
 
 
 def attack_named(name: str) -> Attack:
