@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 DTYPES = (torch.float32, torch.float64)
+LATER: Mapping[str, bool] = {"later": True}  # metadata of a field that older configs do not have
 
 
 class BadInput(ValueError):

@@ -3,15 +3,17 @@
 The three families beside it (`q_learning`, `surrogate`, `policy_gradient`) define the clean and adversarial terms.
 """
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol, Self
 
 from torch import Tensor
 
 from radial.bounds.mix import Mix, check_bound, settled
-from radial.core.data import Loss
+from radial.core.ball import NORMS, Ball
+from radial.core.data import LATER, BadInput, Loss
 from radial.core.schedules import Constant, Schedule, settle
 
 ATARI: Schedule = Constant(1 / 255)  # one grey level: the ε of the papers on Atari
@@ -61,23 +63,33 @@ class Unscheduled:
 
 @dataclass(frozen=True)
 class Scheduled(Unscheduled, ABC):
-    """An objective whose ε follows a schedule and whose ball is bounded by one method or a mix of two.
+    """An objective whose ε follows a schedule and whose ball is bounded by one method or a mix of two, or searched.
+
+    p  the norm of the ball: 1, 2 or inf
 
     While ε is 0 it is `clean`, the objective without the adversarial term. At radius 0 the bounds collapse onto the
     network's outputs, so no bounds are computed before the ramp.
     """
 
     radius: Schedule
+    p: float = field(default=math.inf, kw_only=True, metadata=LATER)
     clean: ClassVar[type[Unscheduled]]
 
     def __post_init__(self) -> None:
         settle(self, "radius")
-        check_bound(self.bounding)
+        if isinstance(self.p, bool) or self.p not in NORMS:
+            raise BadInput(f"p must be 1, 2 or inf, got {self.p!r}")
+        if self.bounding is not None:
+            check_bound(self.bounding)
 
     @property
     @abstractmethod
-    def bounding(self) -> str | Mix:
-        """The bound in effect: the field `bound`, unless the ball is searched."""
+    def bounding(self) -> str | Mix | None:
+        """The bound in effect: the field `bound`; None where the ball is searched."""
+
+    def ball(self, x: Tensor, at: Coefficients, valid_range: tuple[float, float] | None = None) -> Ball:
+        """The ball of the current radius around x (B, *obs); without a range it is not clipped."""
+        return Ball.unchecked(x, at["radius"], self.p, *(valid_range or (None, None)))
 
     def coefficients(self, step: int) -> dict[str, float]:
         """ε, and the share of a mix."""
@@ -86,9 +98,11 @@ class Scheduled(Unscheduled, ABC):
 
     def at(self, step: int) -> Any:
         """The clean objective while ε is 0; a single bound method where the share of a mix is 0 or 1."""
-        if self.radius(step) > 0:
-            return replace(self, bound=settled(self.bounding, step))  # type: ignore[call-arg]
-        return self.clean()
+        if self.radius(step) <= 0:
+            return self.clean()
+        if self.bounding is None:
+            return self
+        return replace(self, bound=settled(self.bounding, step))  # type: ignore[call-arg]
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 from radial.bounds.mix import bounds_of
 from radial.core import checks
-from radial.core.ball import Ball
 from radial.core.data import Bounds, Loss
 from radial.core.schedules import Constant, Schedule
 from radial.losses.policy import Categorical, policy_gradient, quarter_squared_error
@@ -99,7 +98,7 @@ class RadialPolicyGradient(Radial):
         """Σ weight·(κ·(−A·log π(a)) + (1 − κ)·adversarial term − entropy·H + ¼·(R − V)²)."""
         clean = clean_pass(agent, batch)
         # Paper eq. for RADIAL: L = κ·L_nom + (1 − κ)·L_adv, on the policy loss alone; V is not bounded.
-        bounds = bounds_of(agent.choice, Ball.unchecked(batch.x, at["radius"]), self.bound, at)
+        bounds = bounds_of(agent.choice, self.ball(batch.x, at), self.bound, at)
         adversarial = self.adversarial(bounds, clean.logits, batch)
         policy = torch.lerp(adversarial, clean.policy, at["kappa"])
         return clean.loss(policy, batch, entropy, adversarial_loss=adversarial, bound_width=bounds.width.mean(1))

@@ -13,6 +13,7 @@ from radial.core import checks
 from radial.core.ball import Ball
 from radial.core.data import BadInput
 from radial.core.schedules import Constant, Schedule, settle
+from radial.core.search import steepest
 from radial.losses.baselines import imitation, margin_hinge, robust_imitation
 from radial.objectives.base import ATARI, Coefficients, Scheduled, Unscheduled
 from radial.objectives.q_learning import (
@@ -36,7 +37,7 @@ class SA(OneNetwork, Scheduled):
 
     a* is the greedy action of the online network at the clean observation, y every other one; the ball is clipped to
     the valid range.
-    inner  "convex": lower bounds of the margins; "pgd": a point found by sign steps of ε/steps from a random start
+    inner  "convex": lower bounds of the margins; "pgd": a point found by steepest steps of ε/steps from a random start
     bound  for "convex". SA-DQN's β·CROWN-IBP + (1 − β)·IBP with β = 1 − ε/ε_max is a Mix whose share of IBP follows
            the ramp of ε up to 1
 
@@ -67,9 +68,9 @@ class SA(OneNetwork, Scheduled):
         return 1 if self.inner == "pgd" else 0
 
     @property
-    def bounding(self) -> str | Mix:
-        """The field `bound`; with "pgd" nothing is bounded, so there is no mix."""
-        return self.bound if self.inner == "convex" else "ibp"
+    def bounding(self) -> str | Mix | None:
+        """The field `bound`; with "pgd" nothing is bounded."""
+        return self.bound if self.inner == "convex" else None
 
     def coefficients(self, step: int) -> dict[str, float]:
         """ε, the share of IBP in a mix, and the weight, which is 0 while ε is 0, as in SA-DQN."""
@@ -81,7 +82,7 @@ class SA(OneNetwork, Scheduled):
         clean = clean_pass(nets, batch, td)
         # Linear forms e_{a*} − e_y: bounding the margin itself lets common terms cancel before any relaxation.
         rows = margins(clean.q.detach())  # (B, A − 1, A)
-        ball = Ball.unchecked(batch.x, at["radius"], math.inf, *(nets.valid_range or (None, None)))
+        ball = self.ball(batch.x, at, nets.valid_range)
         if self.inner == "convex":
             margin = bounds_of(nets.online.advantages, ball, self.bound, at, rows).lower
         else:
@@ -93,7 +94,7 @@ class SA(OneNetwork, Scheduled):
         )
 
     def _search(self, network: nn.Module, ball: Ball, rows: Tensor, batch: Batch) -> Tensor:
-        """Observations with a low smallest margin, (B, *obs): the last iterate of projected sign steps."""
+        """Observations with a low smallest margin, (B, *obs): the last iterate of projected steepest descent."""
         radius = ball.budget()
         # erf(n/√2) of a standard normal n is uniform between −1 and 1
         x = ball.project(batch.x + radius * torch.erf(batch.noise[:, 0] / math.sqrt(2)))
@@ -101,7 +102,7 @@ class SA(OneNetwork, Scheduled):
             with torch.enable_grad():
                 x = x.detach().requires_grad_(True)
                 (gradient,) = torch.autograd.grad(_apply(rows, network(x)).amin(1).sum(), x)
-            x = ball.project(x.detach() - gradient.sign() * radius / self.steps)
+            x = ball.project(x.detach() - steepest(gradient, ball) * radius / self.steps)
         return x.detach()
 
 
@@ -173,7 +174,7 @@ class RS(TwoNetworks, Scheduled):
         clean, student = clean_pass(nets, batch, td), _student(nets)
         greedy = clean.q.argmax(1)
         learned = imitation(student.advantages(batch.x), greedy)
-        bounds = bounds_of(student.advantages, Ball.unchecked(batch.x, at["radius"]), self.bound, at)
+        bounds = bounds_of(student.advantages, self.ball(batch.x, at), self.bound, at)
         worst = robust_imitation(bounds, greedy)
         rows = clean.td + torch.lerp(learned, worst, at["weight"])
         return clean.loss(

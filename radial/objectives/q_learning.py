@@ -3,9 +3,10 @@
 SA-DQN and RS-DQN are in `q_baselines`. Nothing here has control flow that depends on a value.
 """
 
+import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,8 @@ from radial.losses.action_values import (
     worst_case_td,
 )
 from radial.objectives.base import ATARI, Coefficients, Radial, Unscheduled
+
+DUAL = {1.0: math.inf, 2.0: 2.0, math.inf: 1.0}  # 1/p + 1/q = 1
 
 
 class DuelingNetwork(Protocol):
@@ -138,22 +141,28 @@ def weighted_mean(rows: Tensor, batch: Batch) -> Tensor:
     return (batch.weight * rows).mean()
 
 
-def bound_advantages(net: DuelingNetwork, x: Tensor, first: Tensor, bound: str | Mix, at: Coefficients) -> Bounds:
-    """Bounds of the centred advantages (B, A) over the ℓ∞ ball of the current radius around x, not clipped.
+def bound_advantages(net: DuelingNetwork, ball: Ball, first: Tensor, bound: str | Mix, at: Coefficients) -> Bounds:
+    """Bounds of the centred advantages (B, A); arguments as for `bound_beyond`."""
+    return bound_beyond(net.features[0], net.beyond_first, net.advantages, ball, first, bound, at)
 
-    first  (B, …)  output of the first layer at x
 
-    Interval bounds of an affine layer are its own output ± ε·Σ|w|. So IBP reuses the output of the first layer, the
-    most expensive one for frames, and its radius is one number per channel.
+def bound_beyond(
+    layer: nn.Module, beyond: nn.Module, whole: Any, ball: Ball, first: Tensor, bound: str | Mix, at: Coefficients
+) -> Bounds:
+    """Bounds of a network over a ball of one radius for all features, not clipped.
+
+    layer  its first        beyond  the rest of it        first  (B, …)  output of the first layer at the centre
+
+    Bounds of an affine layer are its own output ± ε·‖w‖q, q the dual of p: exact, and for p = ∞ interval bounds. So
+    IBP reuses the output of the first layer, the most expensive one for frames; its radius is a number per channel.
     """
-    layer = net.features[0]
     padded = isinstance(layer, nn.Conv2d) and layer.padding not in (0, (0, 0))  # at a border fewer weights see the ball
     if bound != "ibp" or padded:
-        return bounds_of(net.advantages, Ball.unchecked(x, at["radius"]), bound, at)
+        return bounds_of(whole, ball, bound, at)
     weight: Tensor = layer.weight  # type: ignore[assignment]
-    spread = at["radius"] * weight.abs().flatten(1).sum(1)
-    ball = Ball.unchecked(first, spread.view(-1, *[1] * (first.ndim - 2)))
-    return bounds_of(net.beyond_first, ball, bound, at)
+    spread = ball.radius * torch.linalg.vector_norm(weight.flatten(1), DUAL[ball.p], dim=1)
+    box = Ball.unchecked(first, spread.view(-1, *[1] * (first.ndim - 2)))
+    return bounds_of(beyond, box, bound, at)
 
 
 # ----------------------------------------------------------------------------------------------------------- objectives
@@ -193,7 +202,7 @@ class RadialQ(OneNetwork, Radial):
     def __call__(self, nets: Nets, batch: Batch, at: Coefficients, td: TD) -> QLoss:
         """mean(weight·(κ·TD loss + (1 − κ)·adversarial term))."""
         clean = clean_pass(nets, batch, td)
-        bounds = bound_advantages(nets.online, batch.x, clean.first, self.bound, at)
+        bounds = bound_advantages(nets.online, self.ball(batch.x, at), clean.first, self.bound, at)
         adversarial = self.adversarial(bounds, clean, batch, td)
         rows = torch.lerp(adversarial, clean.td, at["kappa"])
         return clean.loss(

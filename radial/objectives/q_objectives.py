@@ -3,11 +3,12 @@
 from radial.bounds.mix import Mix
 from radial.objectives.base import Objective
 from radial.objectives.q_baselines import RS, SA, Distilled
+from radial.objectives.q_car import CAR
 from radial.objectives.q_learning import TD, Batch, Nets, Plain, QLoss, RadialOverlap, RadialWorstCase
 
 __all__ = [
-    "OBJECTIVES", "RS", "SA", "TD", "Batch", "Distilled", "Mix", "Nets", "Objective", "Plain", "QLoss", "RadialOverlap",
-    "RadialWorstCase",
+    "CAR", "OBJECTIVES", "RS", "SA", "TD", "Batch", "Distilled", "Mix", "Nets", "Objective", "Plain", "QLoss",
+    "RadialOverlap", "RadialWorstCase",
 ]  # fmt: skip
 
 OBJECTIVES: dict[str, type] = {
@@ -16,4 +17,5 @@ OBJECTIVES: dict[str, type] = {
     "radial-overlap": RadialOverlap,
     "sa": SA,
     "rs": RS,
+    "car": CAR,
 }

@@ -1,6 +1,7 @@
 """Contract over OBJECTIVES: known values at radius 0, monotone in the radius, gradients where they belong."""
 
 import itertools
+import math
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from radial.losses.action_values import SHAPES
 from radial.losses.baselines import margin_hinge
 from radial.objectives.q_learning import bound_advantages
 from radial.objectives.q_objectives import (
+    CAR,
     OBJECTIVES,
     RS,
     SA,
@@ -44,6 +46,8 @@ ALL = {
     "sa pgd": SA(RADIUS, weight=0.1, inner="pgd"),
     "distilled": Distilled(),
     "rs": RS(RADIUS),
+    "car": CAR(RADIUS),
+    "car crown-ibp": CAR(RADIUS, bound="crown-ibp", temperature=0.1),
 }
 RADIAL = [name for name, objective in ALL.items() if "kappa" in objective.coefficients(0)]
 ROWS, FEATURES, ACTIONS = 32, 5, 3
@@ -178,14 +182,14 @@ def test_at_radius_zero_approach_1_is_the_plain_loss_with_its_gradient(shape: st
         torch.testing.assert_close(one, two, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", [name for name in RADIAL if "worst" not in name])
+@pytest.mark.parametrize("name", [name for name in RADIAL if "overlap" in name or name == "symmetric"])
 def test_at_radius_zero_nothing_overlaps(name: str):
     found = loss(ALL[name], radius=0.0, kappa=0.8)
     assert float(found.parts["robust/adversarial_loss"]) == pytest.approx(0.0, abs=1e-6)
     torch.testing.assert_close(found.total, 0.8 * loss(Plain()).total)
 
 
-@pytest.mark.parametrize("name", ["worst-case", "overlap", "overlap without margin", "symmetric", "sa", "rs"])
+@pytest.mark.parametrize("name", ["worst-case", "overlap", "overlap without margin", "symmetric", "sa", "rs", "car"])
 def test_never_smaller_for_a_larger_radius(name: str):
     totals = [loss(ALL[name], radius=radius).total.item() for radius in (0.0, 0.01, 0.05, 0.2, 0.5)]
     assert totals == sorted(totals)
@@ -308,13 +312,67 @@ def test_a_student_becomes_a_robust_imitator():
     assert float(after["robust/worst_imitation"]) < 0.5 * float(before["robust/worst_imitation"])
 
 
+# ------------------------------------------------------------------------------------------------------------ CAR
+
+
+class OneNumber(nn.Module):
+    """A dueling network that can be computed by hand: V = s, advantages (s, −s), so Q = (2s, 0)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.features = nn.Sequential(nn.Linear(1, 1, bias=False), nn.Identity())
+        self.value, self.advantage = (nn.Sequential(nn.Linear(1, n, bias=False)) for n in (1, 2))
+        with torch.no_grad():
+            self.features[0].weight.fill_(1.0)
+            self.value[0].weight.fill_(1.0)
+            self.advantage[0].weight.copy_(torch.tensor([[1.0], [-1.0]]))
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = self.features(x)
+        return self.value(features) + self.advantage(features)
+
+
+def test_car_by_hand():
+    """ε = ½ around s = 1: Q(0) lies in 2 ± 1, and V and the advantage of action 1, which cancel, in 0 ± 1 by IBP.
+
+    Targets 2.5 (action 0) and 0 (action 1): ℓ = (min(1.5², 1.5), min(1², 1)) = (1.5, 1). Softmax: p₀ = 1/(1 + e^−½).
+    """
+    on = OneNumber()
+    data = Batch(
+        torch.ones(2, 1), torch.tensor([0, 1]), torch.tensor([2.5, 0.0]), torch.zeros(2, 1), torch.zeros(2),
+        torch.ones(2), torch.empty(0),
+    )  # fmt: skip
+    p = 1 / (1 + math.exp(-0.5))
+    found = loss(CAR(Constant(0.5)), data, Nets(on, on))
+    assert found.total.item() == pytest.approx(1.5 * p + 1.0 * (1 - p), rel=1e-5)
+    assert found.parts["losses/td_loss"].item() == pytest.approx(0.25 / 2)  # d = −½ and 0
+    mixed = loss(CAR(Constant(0.5), kappa=0.5), data, Nets(on, on)).total.item()
+    assert mixed == pytest.approx((1.5 * p + 1.0 * (1 - p) + 0.125) / 2, rel=1e-5)
+    mean = loss(CAR(Constant(0.5), temperature=1e6), data, Nets(on, on)).total.item()
+    assert mean == pytest.approx(1.25, rel=1e-5)
+
+
+def test_car_bounds_the_td_loss_with_its_value_where_radial_does_not():
+    """No perturbed observation has a larger TD loss, V included."""
+    on, data = nets(), batch()
+    data = data._replace(weight=torch.ones(ROWS))
+    bound = loss(CAR(RADIUS, temperature=1e6), data, on).total.item()
+    rng = torch.Generator().manual_seed(5)
+    worst = torch.zeros(ROWS)
+    target = TD().target(on, data)
+    for _ in range(200):
+        q = on.online(data.x + 0.1 * (2 * torch.rand(data.x.shape, generator=rng) - 1).sign())
+        worst = torch.maximum(worst, TD().shape(q.gather(1, data.action[:, None])[:, 0] - target).detach())
+    assert worst.mean().item() <= bound
+
+
 # ------------------------------------------------------------------------------------------------------- settings
 
 
 def test_frames_too():
     on = Nets(NatureDueling(ACTIONS), NatureDueling(ACTIONS), NatureDueling(ACTIONS), (0.0, 1.0))
     data = batch((1, 84, 84), rows=2)
-    for name in ("overlap", "sa mixed", "sa pgd", "rs"):
+    for name in ("overlap", "sa mixed", "sa pgd", "rs", "car"):
         assert bool(loss(ALL[name], data, on, radius=1 / 255).total.isfinite())
 
 
@@ -327,6 +385,8 @@ def test_every_objective_of_the_table_is_under_contract():
     ("make", "field"),
     [
         (lambda: RadialWorstCase("wide"), "radius"),
+        (lambda: RadialWorstCase(RADIUS, p=3.0), "p must"),
+        (lambda: CAR(RADIUS, temperature=0.0), "temperature"),
         (lambda: RadialWorstCase(RADIUS, bound="magic"), "bound"),
         (lambda: RadialOverlap(RADIUS, kappa="most"), "kappa"),
         (lambda: RadialOverlap(RADIUS, margin=1.5), "margin"),
@@ -351,7 +411,7 @@ def test_the_first_layer_is_computed_once_and_nothing_changes(make):
     x = batch((FEATURES,) if isinstance(net, MLPDueling) else (1, 84, 84), rows=3).x
     at = {"radius": torch.tensor(0.01)}
     whole = bounds_of(net.advantages, Ball.unchecked(x, at["radius"]), "ibp", at)
-    shared = bound_advantages(net, x, net.features[0](x), "ibp", at)
+    shared = bound_advantages(net, Ball(x, at["radius"]), net.features[0](x), "ibp", at)
     torch.testing.assert_close(shared.lower, whole.lower)
     torch.testing.assert_close(shared.upper, whole.upper)
     for one, other in zip(gradients(whole.width.sum(), net), gradients(shared.width.sum(), net), strict=True):
@@ -364,7 +424,7 @@ def test_a_padded_first_layer_is_not_shared():
     net.features = nn.Sequential(nn.Conv2d(1, 32, 8, stride=4, padding=2), nn.ReLU(), nn.Flatten())
     net.advantage = nn.Sequential(nn.Linear(32 * 21 * 21, ACTIONS))
     x, at = batch((1, 84, 84), rows=2).x, {"radius": torch.tensor(0.01)}
-    bounds = bound_advantages(net, x, net.features[0](x), "ibp", at)
+    bounds = bound_advantages(net, Ball(x, at["radius"]), net.features[0](x), "ibp", at)
     torch.testing.assert_close(
         bounds.upper, bounds_of(net.advantages, Ball.unchecked(x, at["radius"]), "ibp", at).upper
     )

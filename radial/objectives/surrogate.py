@@ -1,25 +1,24 @@
-"""Objectives of PPO besides its value loss: the clipped surrogate, RADIAL's forms of it, SA-PPO's regulariser.
+"""Objectives of PPO besides its value loss: the clipped surrogate, RADIAL's forms of it, SA-, CAR-, BAR- and WocaR-PPO.
 
 The public namespace `rr.ppo`. Nothing here has control flow that depends on a value.
 """
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor
 
 from radial.bounds.mix import Mix, bounds_of
 from radial.core import checks
 from radial.core.agent import Agent
-from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds, Discrete, Loss
-from radial.core.schedules import Constant, Schedule
+from radial.core.schedules import Constant, Schedule, settle
+from radial.losses.car import soft_worst
 from radial.losses.policy import Categorical, Family, Gaussian, clipped_surrogate
 from radial.losses.policy_radial import policy_overlap, six_way_surrogate, worst_case_likelihood, worst_case_surrogate
 from radial.objectives.base import Coefficients, Radial, Scheduled, Unscheduled
+from radial.objectives.langevin import SEARCHES, BatchLoss, draws_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,6 +32,7 @@ class Batch:
     raw_advantage: Tensor  # as GAE gave it
     noise: Tensor  # (B, draws, *obs) standard normal numbers, for objectives that search
     anchor: Tensor | None = None  # (B, A) logits or means of the agent that training started from
+    worst: Tensor | None = None  # (B,) standardised worst-case values of the actions, for WocaR
 
 
 def family(agent: Agent, detach_std: bool = False) -> Family:
@@ -78,7 +78,7 @@ class RadialSurrogate(Radial):
         scores = agent.scores(batch.x)
         clean = family(agent).log_prob(scores, batch.action)
         plain = -clipped_surrogate(clean, batch.old_log_prob, batch.advantage, clip).mean()
-        bounds = bounds_of(agent.choice, Ball.unchecked(batch.x, at["radius"]), self.bound, at)
+        bounds = bounds_of(agent.choice, self.ball(batch.x, at), self.bound, at)
         worst = -self.worst(agent, batch, CleanPass(scores, clean, bounds), clip).mean()
         parts = {
             "losses/policy_loss": plain.detach(),
@@ -158,7 +158,7 @@ class RadialOverlap(RadialSurrogate):
         return -policy_overlap(seen.bounds, seen.scores, batch.action, self.margin)
 
 
-INNER = ("convex", "sgld", "pgd")
+INNER = ("convex", *SEARCHES)
 
 
 @dataclass(frozen=True)
@@ -183,29 +183,33 @@ class SA(Scheduled):
         super().__post_init__()
         if self.inner not in INNER:
             raise BadInput(f"inner must be one of {', '.join(INNER)}, got {self.inner!r}")
-        if not (math.isfinite(self.weight) and self.weight >= 0):
-            raise BadInput(f"weight must be finite and ≥ 0, got {self.weight}")
+        checks.not_negative(self, "weight")
+        checks.whole(self, "steps")
 
     @property
     def draws(self) -> int:
         """One array of noise for the start, and with "sgld" one per step."""
-        return {"convex": 0, "sgld": self.steps + 1, "pgd": 1}[self.inner]
+        return 0 if self.inner == "convex" else draws_of(self.inner, self.steps)
 
     @property
-    def bounding(self) -> str | Mix:
-        """The field `bound`."""
-        return self.bound
+    def bounding(self) -> str | Mix | None:
+        """The field `bound`; None where a point is searched for."""
+        return self.bound if self.inner == "convex" else None
+
+    def advantage(self, batch: Batch, at: Coefficients) -> Tensor:
+        """The advantages of the surrogate, (B,)."""
+        return batch.advantage
 
     def __call__(self, agent: Agent, batch: Batch, at: Coefficients, clip: float) -> Loss:
         """−mean(surrogate) + weight·mean(divergence)."""
         policy = family(agent)
         scores = agent.scores(batch.x)
         log_prob = policy.log_prob(scores, batch.action)
-        plain = -clipped_surrogate(log_prob, batch.old_log_prob, batch.advantage, clip).mean()
+        plain = -clipped_surrogate(log_prob, batch.old_log_prob, self.advantage(batch, at), clip).mean()
         held = batch.anchor if self.anchored else scores
         assert held is not None, "an anchored objective needs an anchor"
         if self.inner == "convex":
-            bounds = bounds_of(agent.choice, Ball.unchecked(batch.x, at["radius"]), self.bound, at)
+            bounds = bounds_of(agent.choice, self.ball(batch.x, at), self.bound, at)
             divergence = policy.divergence_bound(bounds, held)
         else:
             worst = self._search(agent, batch, held.detach(), at["radius"])
@@ -215,23 +219,132 @@ class SA(Scheduled):
         return Loss(plain + self.weight * regular, parts)
 
     def _search(self, agent: Agent, batch: Batch, scores: Tensor, radius: Tensor) -> Tensor:
-        """Stochastic gradient Langevin dynamics, with the constants of the SA-PPO code; or longer steps, no noise."""
-        policy, step = family(agent, detach_std=True), radius / self.steps
-        # Clip to the valid range: a pixel beyond it is no observation.
-        box = Ball.unchecked(batch.x, radius, math.inf, *(agent.valid_range or (None, None))).box()
-        x = batch.x + batch.noise[:, 0].sign() * step
-        if self.inner == "pgd":
-            step = 1.5 * step  # longer, so that a start in the wrong half of the ball can still reach the far end
-        for i in range(self.steps):
-            with torch.enable_grad():
-                x = x.detach().requires_grad_(True)
-                # The mean over the batch, as in the SA-PPO code: the noise is scaled against this gradient.
-                gradient = torch.autograd.grad(policy.divergence(scores, agent.scores(x)).mean(), x)[0]
-            if self.inner == "sgld":
-                gradient = gradient + batch.noise[:, i + 1] * (2 * step * 1e-5).sqrt() / (i + 2)
-            x = x.detach() + gradient.sign() * step
-            x = torch.minimum(torch.maximum(x, box.lower), box.upper)
-        return x.detach()
+        ball = self.ball(batch.x, {"radius": radius}, agent.valid_range)  # a pixel beyond its range is no observation
+        return SEARCHES[self.inner](divergence_from(agent, scores), ball, batch.noise, self.steps)
+
+
+def divergence_from(agent: Agent, scores: Tensor) -> BatchLoss:
+    """The mean divergence of the policy at x from one with these scores (B, A): (B, *obs) → ()."""
+    policy = family(agent, detach_std=True)
+    return lambda x: policy.divergence(scores, agent.scores(x)).mean()
+
+
+@dataclass(frozen=True)
+class WocaR(SA):
+    """SA-PPO whose advantages are Â + worst·Q̂_w, Q_w the value of an action if all later ones are the worst in reach.
+
+    Q_w (Liang et al. 2022) is a critic of its own, which the training keeps and fits (training/worst_critic.py):
+    Q_w(s, a) ← r + γ·min Q_w(s′, a′) over the actions a′ within bounds on π(s′ ± reach). Q̂_w is standardised as Â is.
+
+    worst  its weight, 0 → 0.8      reach  ε of the actions in reach      rate, tau  of Q_w and of its target network
+    """
+
+    weight: float = 0.1
+    inner: str = "sgld"
+    worst: Schedule = Constant(0.8)
+    reach: float = 0.01
+    rate: float = 4e-4
+    tau: float = 1e-3
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        settle(self, "worst")
+        checks.positive(self, "reach", "rate")
+        checks.share(self, "tau")
+
+    def coefficients(self, step: int) -> dict[str, float]:
+        """ε, the share of a mix, and the weight of the worst-case values."""
+        return super().coefficients(step) | {"worst": self.worst(step)}
+
+    def at(self, step: int) -> Any:
+        """The objective itself, except where both weights are 0: there it is plain PPO."""
+        if self.radius(step) > 0:
+            return super().at(step)
+        return self if self.worst(step) > 0 else Plain()
+
+    def advantage(self, batch: Batch, at: Coefficients) -> Tensor:
+        """Â + worst·Q̂_w, (B,)."""
+        assert batch.worst is not None, "WocaR needs the worst-case values of the actions"
+        return batch.advantage + at["worst"] * batch.worst
+
+
+@dataclass(frozen=True)
+class SearchedSurrogate(Scheduled):
+    """An objective at points s^ν of the ball that a search has found; `weight` is that of its second term.
+
+    inner  "sgld": `steps` noisy steps, as in SA-PPO; "pgd": longer ones without noise, for frames
+    """
+
+    radius: Schedule
+    weight: float = 1.0
+    inner: str = "sgld"
+    steps: int = 10
+    clean = Plain
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.inner not in SEARCHES:
+            raise BadInput(f"inner must be one of {', '.join(SEARCHES)}, got {self.inner!r}")
+        checks.not_negative(self, "weight")
+        checks.whole(self, "steps")
+
+    @property
+    def draws(self) -> int:
+        """One array of noise for the start, and with "sgld" one per step."""
+        return draws_of(self.inner, self.steps)
+
+    @property
+    def bounding(self) -> None:
+        """Nothing is bounded."""
+
+    def losses(self, agent: Agent, batch: Batch, x: Tensor, clip: float) -> Tensor:
+        """−min(ρA, clip(ρ)A) of each row with the policy at x (B, *obs), (B,)."""
+        log_prob = family(agent).log_prob(agent.scores(x), batch.action)
+        return -clipped_surrogate(log_prob, batch.old_log_prob, batch.advantage, clip)
+
+    def find(self, agent: Agent, batch: Batch, at: Coefficients, loss: BatchLoss) -> Tensor:
+        """The points s^ν, (B, *obs), within the valid range."""
+        return SEARCHES[self.inner](loss, self.ball(batch.x, at, agent.valid_range), batch.noise, self.steps)
+
+
+@dataclass(frozen=True)
+class CAR(SearchedSurrogate):
+    """CAR-PPO (Li et al. 2025): L(s) + weight·Σ pᵢ·ℓᵢ, ℓᵢ PPO's loss at the s^ν that maximises it, p = softmax(ℓ/λ).
+
+    temperature  λ: towards 0 the worst row alone counts, at ∞ all rows alike
+    """
+
+    temperature: float = 100.0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.positive(self, "temperature")
+
+    def __call__(self, agent: Agent, batch: Batch, at: Coefficients, clip: float) -> Loss:
+        """mean(L) + weight·Σ p·L at the points found."""
+        plain = self.losses(agent, batch, batch.x, clip).mean()
+        found = self.find(agent, batch, at, lambda x: self.losses(agent, batch, x, clip).mean())
+        worst = soft_worst(self.losses(agent, batch, found, clip), self.temperature).mean()
+        parts = {"losses/policy_loss": plain.detach(), "robust/worst_case_loss": worst.detach()}
+        return Loss(plain + self.weight * worst, parts)
+
+
+@dataclass(frozen=True)
+class BAR(SearchedSurrogate):
+    """BAR-PPO, after descriptions of it: PPO's loss at s^ν = argmax KL(π(s) ‖ π(s^ν)), + weight·L(s).
+
+    No code is released, and our source is secondary.
+    """
+
+    def __call__(self, agent: Agent, batch: Batch, at: Coefficients, clip: float) -> Loss:
+        """mean(L at the points found) + weight·mean(L)."""
+        plain = self.losses(agent, batch, batch.x, clip).mean()
+        apart = divergence_from(agent, agent.scores(batch.x).detach())
+        found = self.find(agent, batch, at, apart)
+        worst = self.losses(agent, batch, found, clip).mean()
+        parts = {"losses/policy_loss": plain.detach(), "robust/worst_case_loss": worst.detach()}
+        parts["robust/divergence"] = apart(found).detach()
+        return Loss(worst + self.weight * plain, parts)
 
 
 OBJECTIVES: dict[str, type] = {
@@ -241,4 +354,7 @@ OBJECTIVES: dict[str, type] = {
     "radial-released": RadialReleased,
     "radial-overlap": RadialOverlap,
     "sa": SA,
+    "car": CAR,
+    "bar": BAR,
+    "wocar": WocaR,
 }

@@ -15,6 +15,9 @@ from radial.core.data import BadInput, Discrete
 from radial.core.schedules import Constant, Linear
 from radial.losses.policy import Categorical, standardize
 from radial.objectives.surrogate import (
+    BAR,
+    CAR,
+    OBJECTIVES,
     SA,
     Batch,
     Plain,
@@ -22,6 +25,7 @@ from radial.objectives.surrogate import (
     RadialOverlap,
     RadialReleased,
     RadialWorstCase,
+    WocaR,
 )
 
 CLIP = 0.2
@@ -35,7 +39,13 @@ ROBUST = {
     "sa mixed": SA(Constant(0.1), weight=0.1, bound=Mix(Constant(0.3))),
     "sa sgld": SA(Constant(0.1), weight=0.1, inner="sgld"),
     "sa pgd": SA(Constant(0.1), weight=0.1, inner="pgd"),
+    "car": CAR(Constant(0.1)),
+    "car pgd": CAR(Constant(0.1), inner="pgd", temperature=1.0),
+    "bar": BAR(Constant(0.1)),
+    "bar pgd": BAR(Constant(0.1), inner="pgd"),
+    "wocar": WocaR(Constant(0.1)),
 }
+SEARCHED = [name for name, objective in ROBUST.items() if objective.bounding is None]
 
 
 def agent(kind: str) -> GaussianAgent | CategoricalAgent:
@@ -52,7 +62,8 @@ def batch(of: GaussianAgent | CategoricalAgent, rows: int = 64, draws: int = 11)
     old = of.log_prob(x, action).detach() + 0.1 * torch.randn(rows, generator=rng)
     noise = torch.randn(rows, draws, 5, generator=rng)
     raw = torch.randn(rows, generator=rng)
-    return Batch(x, action, old, standardize(raw), raw, noise)
+    worst = standardize(torch.randn(rows, generator=rng))
+    return Batch(x, action, old, standardize(raw), raw, noise, worst=worst)
 
 
 def loss(objective, of, data: Batch, **changes: float):
@@ -90,7 +101,7 @@ def test_at_radius_zero_the_regulariser_vanishes(name: str, actor):
     assert float(found.parts["robust/divergence"]) == pytest.approx(0.0, abs=1e-6)
 
 
-@pytest.mark.parametrize("name", [name for name in ROBUST if "sgld" not in name and "crown" not in name])
+@pytest.mark.parametrize("name", [name for name in ROBUST if name not in SEARCHED and "crown" not in name])
 def test_never_smaller_for_a_larger_radius(name: str, actor):
     data = batch(actor)
     totals = [loss(ROBUST[name], actor, data, radius=radius).total.item() for radius in (0.0, 0.02, 0.1, 0.5)]
@@ -161,6 +172,7 @@ class Scales:
     """An agent that can be computed by hand: its two logits are the two numbers it sees."""
 
     actions = Discrete(2)
+    valid_range = None
 
     def __init__(self) -> None:
         self.network = self.choice = nn.Linear(2, 2, bias=False)
@@ -238,9 +250,97 @@ def test_of_a_joint_network_the_logits_alone_are_bounded():
         assert bool((to_head[:-1] != 0).any())
 
 
+# ------------------------------------------------------------------------------------------- CAR-, BAR- and WocaR-PPO
+
+
+def test_car_and_bar_by_hand():
+    """ε = ½ on two logits: the worst point of the good action has odds 3 : e, that of the bad one as well.
+
+    ρ = 4/(3 + e) for the good and 4e/(3 + e) for the bad action, so ℓ = (−4/(3 + e), 4e/(3 + e)); L is 0. KL(π(s) ‖ π)
+    is largest where the likely action has lost most, which is the same point for both rows.
+    """
+    scales, data = Scales(), two_rows()
+    noise = torch.randn(2, 11, 2, generator=torch.Generator().manual_seed(0))
+    noise[:, 0] = torch.tensor([-1.0, 1.0])  # the first of eleven steps, in the right direction
+    data = replace(data, noise=noise)
+    good, bad = -4 / (3 + math.e), 4 * math.e / (3 + math.e)
+    share = 1 / (1 + math.exp(bad - good))
+    car = loss(CAR(Constant(0.5), weight=2.0, temperature=1.0), scales, data).total.item()
+    assert car == pytest.approx(2 * (share * good + (1 - share) * bad), rel=1e-4)
+    car = loss(CAR(Constant(0.5), inner="pgd", temperature=1e6), scales, data).total.item()
+    assert car == pytest.approx((good + bad) / 2, rel=1e-4)
+    bar = loss(BAR(Constant(0.5), weight=3.0), scales, data).total.item()
+    assert bar == pytest.approx((good + bad) / 2, rel=1e-4)  # 3·L is 0
+
+
+@pytest.mark.parametrize("name", ["car", "car pgd", "bar", "bar pgd"])
+def test_at_radius_zero_a_found_point_is_the_observation(name: str, actor):
+    """CAR: L + Σ p·L, with p ∝ exp(L/λ); BAR: 2·L."""
+    data, objective = batch(actor), ROBUST[name]
+    plain = -clipped(actor, data)
+    found = loss(objective, actor, data, radius=0.0).total
+    weights = (plain / objective.temperature).softmax(0) if isinstance(objective, CAR) else torch.full((64,), 1 / 64)
+    torch.testing.assert_close(found, plain.mean() + (weights * plain).sum())
+
+
+def clipped(actor, data: Batch) -> Tensor:
+    ratio = (actor.log_prob(data.x, data.action) - data.old_log_prob).exp().detach()
+    return torch.minimum(ratio * data.advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * data.advantage)
+
+
+@pytest.mark.parametrize("name", ["car", "car pgd"])
+def test_car_finds_worse_points_than_chance_and_never_beats_the_bound(name: str, actor):
+    data = batch(actor)
+    found = replace(ROBUST[name], temperature=1e6)(actor, data, {"radius": torch.tensor(0.1)}, CLIP)
+    worst = found.parts["robust/worst_case_loss"].item()
+    rng = torch.Generator().manual_seed(5)
+    moved = replace(data, x=data.x + 0.1 * torch.randn(data.x.shape, generator=rng).sign())
+    assert worst > loss(Plain(), actor, moved).total.item()
+    assert worst <= loss(RadialWorstCase(Constant(0.1), kappa=Constant(0.0)), actor, data).total.item() + 1e-6
+
+
+def test_the_worst_rows_weigh_most_and_the_weights_have_no_gradient():
+    actor = agent("gaussian")
+    data = batch(actor)
+    for temperature in (0.01, 1.0, 100.0):
+        objective = CAR(Constant(0.1), weight=1.0, temperature=temperature)
+        rows = objective.losses(actor, data, data.x, CLIP)
+        share = (rows / temperature).softmax(0).detach()
+        expected = torch.autograd.grad((share * rows).sum() + rows.mean(), actor.log_std)[0]
+        found = torch.autograd.grad(loss(objective, actor, data, radius=0.0).total, actor.log_std)[0]
+        torch.testing.assert_close(found, expected)
+
+
+def test_wocar_is_sa_ppo_with_the_worst_case_values_added_to_the_advantages(actor):
+    data = batch(actor)
+    sa = SA(Constant(0.1), 0.1, "sgld")
+    added = replace(data, advantage=data.advantage + 0.8 * data.worst)
+    torch.testing.assert_close(loss(WocaR(Constant(0.1)), actor, data).total, loss(sa, actor, added).total)
+    alone = loss(WocaR(Constant(0.1), worst=0.0), actor, data)
+    torch.testing.assert_close(alone.total, loss(sa, actor, data).total)
+
+
+def test_wocar_is_plain_only_while_both_of_its_weights_are_zero():
+    objective = WocaR(Linear(0.1, 100, 200), worst=Linear(0.8, 50, 150))
+    assert objective.at(10) == Plain()
+    assert objective.at(60) == objective.at(160) == objective
+    assert objective.coefficients(100) == {"radius": 0.0, "worst": 0.4}
+
+
+def test_every_objective_of_the_table_is_under_test():
+    tested = {type(objective) for objective in ROBUST.values()} | {Plain, RadialOverlap}
+    assert set(OBJECTIVES.values()) == tested
+    assert len({*ROBUST.values()}) == len(ROBUST)  # frozen and hashable
+
+
 @pytest.mark.parametrize(
     ("make", "field"),
     [
+        (lambda: CAR(Constant(0.1), temperature=0.0), "temperature"),
+        (lambda: CAR(Constant(0.1), inner="convex"), "inner"),
+        (lambda: BAR(Constant(0.1), weight=-1.0), "weight"),
+        (lambda: WocaR(Constant(0.1), worst="much"), "worst"),
+        (lambda: WocaR(Constant(0.1), tau=2.0), "tau"),
         (lambda: SA(Constant(0.1), weight=0.1, inner="fgsm"), "inner"),
         (lambda: SA(Constant(0.1), weight=float("nan")), "weight"),
         (lambda: RadialWorstCase("wide"), "radius"),

@@ -16,29 +16,43 @@ from radial.core.schedules import Constant, Exponential, Linear, Smoothed
 from radial.core.text import spell_radius
 from radial.objectives import policy_gradient as a3c
 from radial.objectives import q_objectives as dqn
-from radial.objectives.surrogate import SA, Plain, RadialLikelihood, RadialOverlap, RadialReleased, RadialWorstCase
+from radial.objectives.surrogate import (
+    CAR,
+    SA,
+    Plain,
+    RadialLikelihood,
+    RadialOverlap,
+    RadialReleased,
+    RadialWorstCase,
+    WocaR,
+)
 from radial.recipes.recipe import RECIPES, _recipe, parse_radius, recipe, with_settings, with_steps
 from radial.runs.config import decode, encode
 from radial.training.a3c import A3CConfig
 from radial.training.dqn import DQNConfig
-from radial.training.ppo import PPOConfig
+from radial.training.ppo import PPOConfig, Turns
 from radial.training.replay import Prioritised
 
 TASKS = ("hopper", "walker2d", "halfcheetah")
 METHODS = ("ppo", "radial-ppo", "radial-ppo-paper", "radial-ppo-released", "sa-ppo-convex", "sa-ppo-sgld")
 MUJOCO = [f"{task}-{method}" for task in TASKS for method in METHODS]
 MUJOCO.insert(2, "hopper-radial-ppo-undisturbed")
+LATER = [f"{task}-{method}" for task in TASKS for method in ("car-ppo", "bar-ppo", "wocar-ppo")]
+ATLA = [f"{task}-{method}" for task in TASKS for method in ("atla-ppo", "atla-sa-ppo")]
+ATTACKED = ["walker2d-radial-ppo-attacked", "halfcheetah-radial-ppo-attacked"]
+SINCE = LATER + ATLA + ATTACKED  # on the tasks of the paper, but not in it
 CLASSIC = [f"{task}-{method}" for task in ("cartpole", "pendulum") for method in ("ppo", "radial-ppo")]
 GAMES = ("pong", "freeway", "bankheist", "roadrunner")
 Q_METHODS = (
     "dqn", "radial-dqn", "radial-dqn-worst-case", "radial-dqn-symmetric", "radial-dqn-crown-ibp", "sa-dqn",
     "sa-dqn-pgd", "rs-dqn",
 )  # fmt: skip
-SMALL = [f"{game}-small-{method}" for game in ("pong", "freeway") for method in ("dqn", "radial-dqn")]
+SMALL = [f"{game}-small-{method}" for game in ("pong", "freeway") for method in ("dqn", "radial-dqn", "car-dqn")]
 ABLATIONS = [f"{game}-radial-dqn-{margin}" for game in ("bankheist", "roadrunner") for margin in ("c25", "c75")]
 ABLATIONS += ["pong-sa-dqn-ibp", "bankheist-sa-dqn-ibp"]
 ATARI = [f"{game}-{method}" for game in GAMES for method in Q_METHODS] + SMALL + ABLATIONS
 Q_CLASSIC = [*(f"cartpole-{method}" for method in Q_METHODS), "acrobot-dqn", "acrobot-radial-dqn"]
+Q_CLASSIC += [f"cartpole-{method}" for method in ("radial-dqn-l2", "car-dqn", "adversarial-dqn")]
 AC_METHODS = ("a3c", "radial-a3c", "radial-a3c-worst-case")
 A3C = [f"{game}-{method}" for game in GAMES for method in AC_METHODS]
 A3C += [f"pong-small-{method}" for method in AC_METHODS[:2]]
@@ -55,11 +69,22 @@ PER_MINIBATCH = 2_048 / 320  # env steps per minibatch of the authors: 10 epochs
 
 
 def test_every_recipe_of_the_table_is_there() -> None:
-    assert set(RECIPES()) == {*MUJOCO, *CLASSIC, *ATARI, *Q_CLASSIC, *A3C, *AC_CLASSIC, *PROCGEN}
+    assert set(RECIPES()) == {
+        *MUJOCO,
+        *LATER,
+        *ATLA,
+        *ATTACKED,
+        *CLASSIC,
+        *ATARI,
+        *Q_CLASSIC,
+        *A3C,
+        *AC_CLASSIC,
+        *PROCGEN,
+    }
     assert [name for name in RECIPES() if name in MUJOCO] == MUJOCO
     for name, one in RECIPES().items():
         others = A3CConfig if name in A3C + AC_CLASSIC else DQNConfig
-        assert type(one.config) is (PPOConfig if name in MUJOCO + CLASSIC + PROCGEN else others)
+        assert type(one.config) is (PPOConfig if name in MUJOCO + SINCE + CLASSIC + PROCGEN else others)
 
 
 @pytest.mark.parametrize("name", MUJOCO)
@@ -148,12 +173,66 @@ def test_sa_ppo(task: str, epsilon: float) -> None:
     assert convex.coefficients(4_000_000) == {"radius": epsilon, "share": 1.0}
 
 
+@pytest.mark.parametrize(
+    ("task", "radius", "car", "worst", "middle"),
+    [("hopper", 0.075, (1.0, 100.0), 0.8, 0.4), ("walker2d", 0.075, (0.1, 10.0), 0.512, 0.064),
+     ("halfcheetah", 0.15, (0.1, 100.0), 0.5, 0.25)],
+)  # fmt: skip
+def test_methods_after_the_paper(
+    task: str, radius: float, car: tuple[float, float], worst: float, middle: float
+) -> None:
+    """CAR-RL's and WocaR's configs; Walker2d's weight of the worst-case values is (0.8·t)³ there."""
+    ramp = Linear(radius, 2_048, 733 * 2_048)
+    length = 976 * 2_048
+    for method in ("car-ppo", "bar-ppo", "wocar-ppo"):
+        config = recipe(f"{task}-{method}").config
+        assert (config.total_steps, config.anneal, config.objective.radius) == (length, True, ramp)
+        assert (config.policy_rate, config.value_rate) == {
+            "hopper": (3e-4, 2.5e-4), "walker2d": (4e-4, 3e-4), "halfcheetah": (1e-4, 1e-3)
+        }[task]  # fmt: skip
+    assert recipe(f"{task}-car-ppo").config.objective == CAR(ramp, *[car[0], "sgld", 10, car[1]])
+    wocar = recipe(f"{task}-wocar-ppo").config.objective
+    assert isinstance(wocar, WocaR)
+    assert (wocar.weight, wocar.reach, wocar.rate, wocar.tau) == (0.1, 0.01, 4e-4, 1e-3)
+    assert (wocar.worst(0), wocar.worst(length)) == (0.0, worst)
+    assert wocar.worst(length / 2) == pytest.approx(middle, rel=0.2)
+
+
+@pytest.mark.parametrize(
+    ("task", "entropy", "turns"),
+    [("hopper", 0.01, Turns(rate=3e-3, value_rate=3e-5)), ("walker2d", 3e-4, Turns(1, 1, 1e-3, 1e-4, 1e-5)),
+     ("halfcheetah", 3e-4, Turns(1, 1, 3e-3, 3e-4, 1e-4))],
+)  # fmt: skip
+def test_atla(task: str, entropy: float, turns: Turns) -> None:
+    """The settings of ATLA's files; both share the 2,441 iterations."""
+    plain, sa = (recipe(f"{task}-{method}").config for method in ("atla-ppo", "atla-sa-ppo"))
+    assert (plain.entropy, plain.turns, plain.attack, plain.attack_probability) == (entropy, turns, "sarl", 1.0)
+    assert plain.total_steps == 2_441 // 2 * 2_048
+    assert plain.attack_radius == Constant(recipe(f"{task}-atla-ppo").radius)
+    assert replace(sa, objective=Plain()) == plain
+    assert isinstance(sa.objective, SA)
+    assert sa.objective.inner == "sgld"
+
+
+@pytest.mark.parametrize("name", ATTACKED)
+def test_radial_under_attack_differs_in_the_attack_alone(name: str) -> None:
+    ours, undisturbed = recipe(name), recipe(name.removesuffix("-attacked"))
+    start = {"attack": None, "attack_radius": Constant(0.0), "attack_probability": 0.0}
+    assert replace(ours.config, **start) == undisturbed.config
+    assert (ours.config.attack, ours.config.attack_probability) == ("mad", 0.5)
+    assert ours.config.attack_radius(4_096_000) == ours.radius
+
+
 @pytest.mark.parametrize("name", RECIPES())
 def test_plain_recipes_are_plain_and_the_radius_is_the_ramps_end(name: str) -> None:
     one = recipe(name)
     assert one.name == name
     if re.fullmatch(r"[a-z0-9]+(-small|-\d+-levels)?-(ppo|dqn|a3c)", name):
         assert one.config.objective in (Plain(), dqn.Plain(), a3c.Plain())
+        assert one.config.attack is None
+    elif "adversarial" in name or name.endswith("atla-ppo"):
+        assert one.config.objective in (Plain(), dqn.Plain(), a3c.Plain())
+        assert one.config.attack_radius(one.config.total_steps) == one.radius
     else:
         assert one.config.objective.coefficients(one.config.total_steps)["radius"] == one.radius
 
@@ -164,7 +243,7 @@ def test_deviations_are_sentences(name: str) -> None:
     assert all(sentence[0].isupper() or sentence[0] in "εκ" for sentence in differs)
     assert all(sentence.endswith(".") for sentence in differs)
     assert len(set(differs)) == len(differs)
-    assert len(differs) >= (5 if name in MUJOCO else 2 if name in ATARI + A3C + PROCGEN else 0)
+    assert len(differs) >= (5 if name in MUJOCO + SINCE else 2 if name in ATARI + A3C + PROCGEN else 0)
 
 
 def test_paper_cells_by_hand() -> None:

@@ -8,7 +8,6 @@ import dataclasses
 import types
 import typing
 from collections.abc import Mapping
-from types import MappingProxyType
 from typing import Any, Protocol
 
 from radial.core.agent import Agent, described
@@ -20,7 +19,6 @@ STORED = {
     "num_envs": 4_096, "workers": 1_024, "batch": 65_536, "minibatch": 65_536, "chunk": 65_536, "rollout": 1 << 20,
     "epochs": 1_000, "replay_capacity": 10_000_000, "n_step": 1_000, "exploration_length": 10_000,
 }  # fmt: skip
-LATER = MappingProxyType({"later": True})  # metadata of a field that older configs do not have
 
 
 def encode(config: Any) -> dict[str, Any]:

@@ -16,9 +16,9 @@ import torch
 from radial.agents.actor_critic import ActorCritic
 from radial.agents.convert import check_init
 from radial.core import checks
-from radial.core.agent import Agent
-from radial.core.data import BadInput, Discrete, EnvSpec, VecEnv
-from radial.core.schedules import Constant, Linear
+from radial.core.agent import Agent, Attack
+from radial.core.data import LATER, BadInput, Discrete, EnvSpec, VecEnv
+from radial.core.schedules import Constant, Linear, Schedule, settle
 from radial.envs.make import make_env
 from radial.objectives.base import Objective
 from radial.objectives.policy_gradient import OBJECTIVES, Plain
@@ -27,6 +27,7 @@ from radial.runs.files import warn
 from radial.runs.run import Run, Stopped, derived_seed
 from radial.training.a3c_player import A3CLearner, Model, Player, Report, Rhythm
 from radial.training.a3c_workers import Board, Crew
+from radial.training.adversary import RolloutAttack, check_attack
 from radial.training.ramp import Guide, time_at
 from radial.training.replay import free_memory
 from radial.training.rollouts import Returns, shown
@@ -59,11 +60,15 @@ class A3CConfig:
     log_every: int = 10_000  # env steps
     checkpoint_every: int = 200_000  # env steps; with one worker environments restart there, as in the other loops
     patience: float = 120.0  # seconds without an update before a worker process counts as hung
+    attack: str | None = field(default=None, metadata=LATER)  # adversarial training: the attack on rollouts
+    attack_radius: Schedule = field(default=Constant(0.0), metadata=LATER)
+    attack_probability: float = field(default=0.0, metadata=LATER)  # of each step being attacked
 
     def __post_init__(self) -> None:
         checks.whole(self, "total_steps", "workers", "num_envs", "rollout", "log_every", "checkpoint_every")
         checks.positive(self, "rate", "adam_eps", "max_grad_norm", "patience")
-        checks.share(self, "discount", "lam")
+        checks.share(self, "discount", "lam", "attack_probability")
+        settle(self, "attack_radius")
         checks.not_negative(self, "entropy")
         checks.sizes(self, "hidden")
         checks.kind(self, "env", EnvSpec)
@@ -83,7 +88,7 @@ class A3CConfig:
     def rhythm(self) -> Rhythm:
         """The settings that turn rollouts into updates."""
         rate = Linear(0.0, 0, self.total_steps, start=self.rate) if self.anneal else Constant(self.rate)
-        return Rhythm(self.rollout, self.discount, self.lam, rate, self.adam_eps)
+        return Rhythm(self.rollout, self.discount, self.lam, rate, self.adam_eps, self.attack_radius)
 
 
 def train_a3c(
@@ -92,6 +97,7 @@ def train_a3c(
     *,
     out: Path | None = None,
     resume: bool = False,
+    attack: Attack | None = None,
     init: ActorCritic | None = None,
     guide: Guide | None = None,
     device: str | torch.device = "cpu",
@@ -102,16 +108,18 @@ def train_a3c(
 
     With one worker the resumed run is the same run, bit for bit; with more it is a run of the same kind.
 
+    attack   the object behind config.attack
     init     an agent to start from; the paper trains a standard agent first, then a robust one from it
     guide    sets the clock of the objective's schedules, with one worker; None: they follow the env steps
     threads  of the simulator, with one worker; torch's own are left alone. No result depends on it
     """
     if guide is not None and config.workers > 1:
         raise BadInput(f"workers must be 1 where the ramp is watched, got {config.workers}")
+    check_attack(attack, config.attack)
     settings = recorded(config, seed, init, guide)
     with Run.open(out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet) as run:
         training = set_up(config, seed, torch.device(device), init)
-        training.guide = guide
+        training.guide, training.attack = guide, attack
         if run.restored is not None:
             training.restore(*run.restored)
         if config.workers == 1:
@@ -124,7 +132,7 @@ def train_a3c(
 def _synchronous(run: Run, training: "Training", threads: int | None) -> None:
     """Train with one player in this process. Environments restart at checkpoints, whether the run is resumed or not."""
     config, seed = training.config, training.seed
-    player = make_player(config, training.agent, training.model, training.rng)
+    player = make_player(config, training.agent, training.model, training.rng, training.attack)
     while training.step < config.total_steps:
         if player.env is None:
             at = derived_seed(seed, "envs", training.step)
@@ -160,7 +168,9 @@ def _asynchronous(run: Run, training: "Training") -> None:
     run.exact = False  # the order of updates is up to the scheduler, so the same seed need not repeat the run
     training.model.share()
     board = Board.fresh(config.workers, training.step, config.total_steps)
-    build = partial(player_in_worker, config, training.seed, training.step, training.model, make_env)
+    build = partial(
+        player_in_worker, config, training.seed, training.step, training.model, make_env, attack=training.attack
+    )
     with Crew(build, board, config.patience) as crew:
         over, saved = False, training.step
         while not over:
@@ -194,6 +204,7 @@ class Training:
         self.model = Model.of(agent)
         self.returns, self.step, self.restarts = Returns(0), 0, 0
         self.guide: Guide | None = None
+        self.attack: Attack | None = None
         self._heard: list[Mapping[str, float]] = []
         self._began, self._logged = time.perf_counter(), 0
 
@@ -286,24 +297,28 @@ def warn_if_crowded(workers: int) -> None:
         warn(f"{workers} workers need about {least}: use at most {max(1, free // WORKER_BYTES)}")
 
 
-def make_player(config: A3CConfig, agent: ActorCritic, model: Model, rng: torch.Generator) -> Player:
+def make_player(
+    config: A3CConfig, agent: ActorCritic, model: Model, rng: torch.Generator, attack: Attack | None = None
+) -> Player:
     """A player for this model, without environments yet."""
     learner = A3CLearner(
         agent, config.objective, entropy=config.entropy, max_grad_norm=config.max_grad_norm, compile=config.compile
     )
-    return Player(learner, model, config.rhythm, config.num_envs, rng)
+    adversary = None if attack is None else RolloutAttack(attack, agent, config.attack_probability, config.compile)
+    return Player(learner, model, config.rhythm, config.num_envs, rng, adversary)
 
 
 def player_in_worker(
-    config: A3CConfig, seed: int, begun: int, model: Model, make: MakeEnv, worker: int, life: int
-) -> Player:
+    config: A3CConfig, seed: int, begun: int, model: Model, make: MakeEnv, worker: int, life: int,
+    attack: Attack | None = None,
+) -> Player:  # fmt: skip
     """The player of a worker process, in its environments, seeded by the worker, its restart and the run's env step."""
     purpose = (worker, life, begun)
     env = make(config.training_env, config.num_envs, derived_seed(seed, "envs", *purpose), threads=1)
     assert isinstance(env.actions, Discrete)
     agent = ActorCritic(env.observation_shape, env.actions.n, config.hidden)
     rng = torch.Generator().manual_seed(derived_seed(seed, "actions", *purpose))
-    player = make_player(config, agent, model, rng)
+    player = make_player(config, agent, model, rng, attack)
     player.enter(env)
     return player
 

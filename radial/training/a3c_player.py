@@ -12,11 +12,12 @@ from torch import Tensor, nn
 
 from radial.agents.actor_critic import ActorCritic
 from radial.core.data import Loss, VecEnv
-from radial.core.schedules import Schedule
+from radial.core.schedules import Constant, Schedule
 from radial.losses.policy import gae, k_step_returns
 from radial.objectives.base import Coefficients, Objective
 from radial.objectives.policy_gradient import Batch
 from radial.training.adam import AMSGradState, amsgrad_, start_amsgrad
+from radial.training.adversary import RolloutAttack
 from radial.training.rollouts import Returns, Rollout, check_rollout, collect
 from radial.training.update import Flat, Update
 
@@ -117,6 +118,7 @@ class Rhythm(NamedTuple):
     lam: float
     rate: Schedule
     adam_eps: float
+    attack_radius: Schedule = Constant(0.0)
 
 
 class Report(NamedTuple):
@@ -165,10 +167,17 @@ class JointActor:
 
 
 class Player:
-    """One agent in its own environments, and the model that all players share."""
+    """One agent in its own environments, and the model that all players share.
 
-    def __init__(self, learner: A3CLearner, model: Model, rhythm: Rhythm, num_envs: int, rng: torch.Generator) -> None:
+    adversary  attacks what its agent sees; None: it plays undisturbed
+    """
+
+    def __init__(
+        self, learner: A3CLearner, model: Model, rhythm: Rhythm, num_envs: int, rng: torch.Generator,
+        adversary: RolloutAttack | None = None,
+    ) -> None:  # fmt: skip
         self.learner, self.model, self.rhythm, self.rng = learner, model, rhythm, rng
+        self.adversary = adversary
         self.actor, self.returns = JointActor(learner.agent), Returns(num_envs)
         self.env: VecEnv | None = None
         self._x: Tensor | None = None
@@ -200,7 +209,9 @@ class Player:
         assert self._x is not None
         rhythm = self.rhythm
         self.learner.take(self.model)
-        rollout, self._x = collect(self.env, self._x, self.actor, None, self.returns, rhythm.rollout, self.rng)
+        attacked = self.adversary is not None and self.adversary.begin(rhythm.attack_radius(step))
+        between = self.adversary if attacked else None
+        rollout, self._x = collect(self.env, self._x, self.actor, None, self.returns, rhythm.rollout, self.rng, between)
         real = int(rollout.real.sum())
         check_rollout(rollout, step + real)
         if real:  # a rollout of one step may consist of resets alone

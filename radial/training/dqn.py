@@ -6,7 +6,6 @@ The loss is an objective of `rr.dqn`; docs/dqn.md lists the differences from the
 import copy
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,80 +14,39 @@ from torch import Tensor, nn
 
 from radial.agents.convert import check_init
 from radial.agents.q_agent import QAgent
-from radial.core import checks
-from radial.core.agent import Agent
-from radial.core.data import BadInput, Discrete, EnvSpec, VecEnv
-from radial.core.schedules import Linear, Schedule, settle
+from radial.core.agent import Agent, Attack
+from radial.core.data import BadInput, Discrete, VecEnv
 from radial.envs.make import make_env
 from radial.objectives.base import Coefficients, Objective
-from radial.objectives.q_objectives import OBJECTIVES, TD, Batch, Nets, Plain, QLoss
+from radial.objectives.q_objectives import TD, Batch, Nets, QLoss
 from radial.runs.config import recorded
 from radial.runs.run import Run, Stopped, derived_seed
 from radial.training.adam import AdamState, adam_, start
+from radial.training.adversary import RolloutAttack, check_attack
+from radial.training.dqn_config import DQNConfig
 from radial.training.exploration import Detour, explore
 from radial.training.ramp import ROWS, Guide, time_at
-from radial.training.replay import Prioritised, Replay, Sample, check_memory, in_words
+from radial.training.replay import Replay, Sample, check_memory, in_words
 from radial.training.replay_disk import ReplayFolder
 from radial.training.rollouts import Returns, shown
 from radial.training.update import Flat, Update
 
-
-@dataclass(frozen=True)
-class DQNConfig:
-    """Everything that defines a training, except the seed. Defaults are those of the authors' Atari runs."""
-
-    env: EnvSpec
-    objective: Objective = field(default_factory=Plain, metadata={"kinds": OBJECTIVES})
-    total_steps: int = 6_000_000  # env steps
-    num_envs: int = 8
-    replay_capacity: int = 200_000
-    prioritised: Prioritised | None = None  # None: uniform sampling
-    learning_starts: int = 50_000  # env steps before the first update
-    update_every: int = 4  # env steps, summed over envs
-    batch: int = 128
-    target_every: int = 4_000  # env steps
-    exploration: Schedule = Linear(end=0.01, first_step=0, last_step=500_000, start=1.0)  # share of the steps
-    exploration_length: int = 1  # steps that an exploring action lasts; > 1 where single ones lead nowhere (Freeway)
-    rate: float = 1.25e-4
-    anneal: bool = False  # the rate falls linearly to 0
-    adam_eps: float = 1e-8
-    max_grad_norm: float | None = None  # None: do not clip
-    discount: float = 0.99
-    n_step: int = 1  # rewards summed before bootstrapping: rewards propagate n steps per update
-    td: TD = field(default_factory=TD)
-    hidden: tuple[int, ...] | None = None  # sizes of layers; None: two of 64 for vectors, the paper's for frames
-    compile: bool = True  # the update to native code; False: slower, starts at once
-    log_every: int = 2_000  # env steps
-    checkpoint_every: int = 100_000  # env steps; environments restart there, so that a resumed run is the same run
-
-    def __post_init__(self) -> None:
-        checks.whole(
-            self, "total_steps", "num_envs", "replay_capacity", "update_every", "batch", "target_every",
-            "exploration_length", "n_step", "log_every", "checkpoint_every",
-        )  # fmt: skip
-        checks.whole(self, "learning_starts", least=0)
-        checks.positive(self, "rate", "adam_eps", "max_grad_norm")
-        checks.share(self, "discount")
-        settle(self, "exploration")
-        for step in (0, self.total_steps):
-            if not 0 <= self.exploration(step) <= 1:
-                raise BadInput(f"exploration must lie in [0, 1], got {self.exploration(step):g} at step {step:,}")
-        checks.sizes(self, "hidden")
-        checks.kind(self, "env", EnvSpec)
-        checks.kind(self, "td", TD)
-        checks.kind(self, "prioritised", Prioritised)
+__all__ = ["DQNConfig", "QLearner", "check_env", "learn", "set_up", "train_dqn"]
 
 
 def train_dqn(
     config: DQNConfig, seed: int, *, out: Path | None = None, resume: bool = False, init: QAgent | None = None,
-    guide: Guide | None = None, device: str | torch.device = "cpu", threads: int | None = None, quiet: bool = False,
+    attack: Attack | None = None, guide: Guide | None = None, device: str | torch.device = "cpu",
+    threads: int | None = None, quiet: bool = False,
 ) -> QAgent:  # fmt: skip
     """Train an agent. With `out`, everything is logged and saved there and a stopped run can be resumed.
 
+    attack   the object behind config.attack
     init     an agent to start from; the paper trains a standard agent first, then a robust one from it
     guide    sets the clock of the objective's schedules; None: they follow the env steps
     threads  of the simulator; torch's own are left alone. No result depends on it
     """
+    check_attack(attack, config.attack)
     folder = ReplayFolder(out)
     settings = recorded(config, seed, init, guide)
     with Run.open(
@@ -96,6 +54,8 @@ def train_dqn(
     ) as run:  # fmt: skip
         actor, learner, replay, rng = set_up(config, seed, torch.device(device), init, run.note)
         returns, step = Returns(config.num_envs), 0
+        adversary = None if attack is None else RolloutAttack(attack, actor, config.attack_probability, config.compile)
+        on_replay = adversary if config.attack_on != "acting" else None
         if run.restored is not None:
             step = _restore(run, learner, replay, returns, rng, folder, guide)
         env: VecEnv | None = None
@@ -110,7 +70,9 @@ def train_dqn(
                 detour = Detour.none(config.num_envs, config.exploration_length, rng.device)
 
             # ------------------------------------------------------------------------------------------------- act
-            action = explore(actor, obs.to(device), config.exploration(step), rng, detour).cpu()
+            between = adversary if config.attack_on != "replay" else None
+            between = between if between is not None and between.begin(config.attack_radius(step)) else None
+            action = explore(actor, obs.to(device), config.exploration(step), rng, detour, between).cpu()
             seen = env.step(action)
             replay.add(action, seen.reward, seen.terminated, seen.real, seen.obs)
             returns.add(seen.score[None], seen.ended[None], seen.real[None])
@@ -120,7 +82,7 @@ def train_dqn(
             # ----------------------------------------------------------------------------------------------- learn
             if step > config.learning_starts:
                 for _ in range(_passed(config.update_every, before, step)):
-                    learn(config, learner, replay, step, rng, time_at(guide, step))
+                    learn(config, learner, replay, step, rng, time_at(guide, step), on_replay)
                 learner.write_back()
             if _passed(config.target_every, before, step):
                 learner.sync_target()
@@ -149,13 +111,18 @@ def train_dqn(
 
 
 def learn(
-    config: DQNConfig, learner: "QLearner", replay: Replay, step: int, rng: torch.Generator, clock: int | None = None
-) -> None:
-    """Make one update from the replay. clock: step of the objective's schedules; None: `step`."""
+    config: DQNConfig, learner: "QLearner", replay: Replay, step: int, rng: torch.Generator, clock: int | None = None,
+    adversary: RolloutAttack | None = None,
+) -> None:  # fmt: skip
+    """Make one update from the replay, its states perturbed by the adversary. clock: of the objective; None: `step`."""
     beta = None if config.prioritised is None else config.prioritised.beta(step)
     sample = replay.sample(
         config.batch, rng, n_step=config.n_step, discount=config.discount, beta=beta, device=learner.parameters.device
     )
+    if adversary is not None:
+        learner.write_back()  # the attack is on the weights of now
+        x = learner.agent.prepare(sample.obs)
+        sample = sample._replace(obs=adversary(x, rng) if adversary.begin(config.attack_radius(step)) else x)
     left = max(0.0, 1 - step / config.total_steps) if config.anneal else 1.0
     priority = learner.learn(sample, step if clock is None else clock, rng, left)
     if config.prioritised is not None:
@@ -163,19 +130,20 @@ def learn(
 
 
 class _Losses(nn.Module):
-    """Holds all networks of an update and computes the loss of a sample."""
+    """Holds all networks of an update and computes the loss of a sample, whose states may come prepared."""
 
-    def __init__(self, agent: QAgent, student: QAgent | None, td: TD, discount: float) -> None:
+    def __init__(self, agent: QAgent, student: QAgent | None, td: TD, discount: float, prepared: bool) -> None:
         super().__init__()
         self.online = agent.network
         self.target = copy.deepcopy(agent.network).requires_grad_(False)
         self.student = None if student is None else student.network
         self.prepare, self.valid_range, self.td, self.discount = agent.prepare, agent.valid_range, td, discount
+        self.prepared = prepared
 
     def forward(self, objective: Objective, data: Sample, noise: Tensor, at: Coefficients) -> QLoss:
         # γᵏ for the k ≤ n rewards already summed; 0 where the episode terminated, so nothing is bootstrapped there.
         discount = self.discount**data.steps * (1 - data.terminated.float())
-        x, next_x = self.prepare(data.obs), self.prepare(data.next_obs)
+        x, next_x = data.obs if self.prepared else self.prepare(data.obs), self.prepare(data.next_obs)
         batch = Batch(x, data.action, data.reward, next_x, discount, data.weight, noise)
         nets = Nets(self.online, self.target, self.student, self.valid_range)
         return objective(nets, batch, at, self.td)  # type: ignore[return-value]
@@ -186,10 +154,10 @@ class QLearner(Update):
 
     def __init__(
         self, agent: QAgent, student: QAgent | None, objective: Objective, td: TD, discount: float, *, rate: float,
-        adam_eps: float, max_grad_norm: float | None, compile: bool,
+        adam_eps: float, max_grad_norm: float | None, compile: bool, prepared: bool = False,
     ) -> None:  # fmt: skip
         self._networks = {"online": agent.network} | ({} if student is None else {"student": student.network})
-        losses = _Losses(agent, student, td, discount)
+        losses = _Losses(agent, student, td, discount, prepared)
         super().__init__(losses, dict(self._named()), objective, compile=compile, max_grad_norm=max_grad_norm)
         self.agent, self.rate, self.adam_eps, self.adam = agent, rate, adam_eps, start(self.parameters)
         self.of_target = Flat(agent.network.named_parameters())
@@ -258,6 +226,7 @@ def set_up(
     learner = QLearner(
         agents[0], agents[1] if two else None, config.objective, config.td, config.discount, rate=config.rate,
         adam_eps=config.adam_eps, max_grad_norm=config.max_grad_norm, compile=config.compile,
+        prepared=config.attack is not None and config.attack_on != "acting",
     )  # fmt: skip
     needed = Replay.bytes_needed(config.replay_capacity, shape, dtype, config.num_envs, config.prioritised)
     note(f"replay: {config.replay_capacity:,} transitions will take {in_words(needed)} of memory")

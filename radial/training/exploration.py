@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from radial.agents.q_agent import QAgent
+from radial.training.adversary import RolloutAttack
 
 
 @dataclass
@@ -23,11 +24,15 @@ class Detour:
 
 
 @torch.no_grad()
-def explore(agent: QAgent, obs: Tensor, epsilon: float, rng: torch.Generator, detour: Detour | None = None) -> Tensor:
+def explore(
+    agent: QAgent, obs: Tensor, epsilon: float, rng: torch.Generator, detour: Detour | None = None,
+    adversary: RolloutAttack | None = None,
+) -> Tensor:  # fmt: skip
     """The greedy action of each row (N,), or in a share `epsilon` of the steps any action.
 
     detour  advanced in place. An exploring action lasts `length` steps, so it begins more rarely: with a probability p
             for which p·length / (p·length + 1 − p) = ε. (After Dabney et al. 2021, whose lengths are random.)
+    adversary  attacks what the agent sees when it acts
     """
     rows = obs.shape[0]
     detour = detour or Detour.none(rows, 1, rng.device)
@@ -38,4 +43,7 @@ def explore(agent: QAgent, obs: Tensor, epsilon: float, rng: torch.Generator, de
     detour.left = torch.where(begin, detour.length, detour.left)
     wander = detour.left > 0
     detour.left = (detour.left - 1).clamp(min=0)
-    return detour.action if bool(wander.all()) else torch.where(wander, detour.action, agent.act(agent.prepare(obs)))
+    if bool(wander.all()):
+        return detour.action
+    x = agent.prepare(obs)
+    return torch.where(wander, detour.action, agent.act(x if adversary is None else adversary(x, rng)))

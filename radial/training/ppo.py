@@ -8,7 +8,7 @@ import math
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -20,20 +20,38 @@ from radial.agents.normalizer import RewardScale
 from radial.agents.policies import GaussianAgent
 from radial.core import checks
 from radial.core.agent import Agent, Attack
-from radial.core.data import BadInput, Continuous, EnvSpec, VecEnv
+from radial.core.data import LATER, BadInput, Continuous, EnvSpec, VecEnv
 from radial.core.schedules import Constant, Schedule, settle
 from radial.envs.make import make_env
 from radial.envs.wrapper import as_trained
 from radial.losses.policy import gae
 from radial.objectives.base import Objective
-from radial.objectives.surrogate import OBJECTIVES, SA, Plain, RadialOverlap, RadialReleased
-from radial.runs.config import LATER, recorded
+from radial.objectives.surrogate import OBJECTIVES, SA, Plain, RadialOverlap, RadialReleased, WocaR
+from radial.runs.config import recorded
 from radial.runs.run import Run, Stopped, derived_seed
-from radial.training.adversary import RolloutAttack
+from radial.training.adversary import Joining, Opponent, RolloutAttack, check_attack
+from radial.training.partners import Partners
 from radial.training.ppo_update import STANDARDIZE, Learner, Limits, Minibatch
 from radial.training.ramp import Guide, some, time_at
 from radial.training.rollouts import Returns, Rollout, check_rollout, collect, shown
 from radial.training.sight import PPOAgent, Sight, agent_to_train, sight_of
+from radial.training.worst_critic import WorstCritic
+
+
+@dataclass(frozen=True)
+class Turns:
+    """How an adversary that learns takes turns with the agent (ATLA): updates of each, its rates, its entropy bonus."""
+
+    agent: int = 1
+    adversary: int = 1
+    rate: float = 1e-3
+    value_rate: float = 1e-3
+    entropy: float = 0.0
+
+    def __post_init__(self) -> None:
+        checks.whole(self, "agent", "adversary")
+        checks.positive(self, "rate", "value_rate")
+        checks.not_negative(self, "entropy")
 
 
 @dataclass(frozen=True)
@@ -76,11 +94,15 @@ class PPOConfig:
     value_first: int = field(default=0, metadata=LATER)  # env steps at the start that train the value alone
     activation: str = field(default="tanh", metadata=LATER)  # of networks for vectors, a key of ACTIVATIONS
     anchor: float = field(default=0.0, metadata=LATER)  # weight of KL(π_init ‖ π), which keeps π near `init`
+    turns: Turns | None = field(default=None, metadata=LATER)  # the attack is an adversary that learns in turns
 
     def __post_init__(self) -> None:
         checks.whole(self, "total_steps", "num_envs", "rollout", "epochs", "minibatch", "checkpoint_every", "chunk")
         checks.whole(self, "value_first", least=0)
         checks.kind(self, "env", EnvSpec)
+        checks.kind(self, "turns", Turns)
+        if self.turns is not None and self.attack is None:
+            raise BadInput("attack must name an adversary that learns where turns are set, got none")
         checks.positive(
             self, "policy_rate", "value_rate", "initial_std", "clip", "value_clip", "max_grad_norm", "min_std",
             "value_weight",
@@ -143,10 +165,10 @@ def train_ppo(
     *,
     out: Path | None = None,
     resume: bool = False,
-    attack: Attack | None = None,
+    attack: Attack | Joining | None = None,
     init: PPOAgent | None = None,
     guide: Guide | None = None,
-    make: Making = make_env,
+    make: Making | None = None,
     device: str | torch.device = "cpu",
     threads: int | None = None,
     quiet: bool = False,
@@ -154,30 +176,31 @@ def train_ppo(
     """Train an agent. With `out`, everything is logged and saved there and a stopped run can be resumed.
 
     threads  of the simulator; torch's own are left alone. No result depends on it
-    attack   the object behind config.attack
+    attack   the object behind config.attack; where config.turns are set, one that joins the training and learns
     init     an agent to start from; its normaliser resumes from its statistics, or with normalize_observations False is
              frozen
     guide    sets the clock of the schedules; None: they follow the env steps
-    make     makes the environments of config.env, or others around them
+    make     makes the environments of config.env, or others around them; None: `make_env`
     """
-    if (attack is None) != (config.attack is None):
-        raise BadInput("attack must be given exactly when config.attack names one")
+    check_attack(attack, config.attack)
     if config.anchor and init is None:
         raise BadInput(f"anchor must be 0 without an init to hold on to, got {config.anchor}")
     settings = recorded(config, seed, init, guide)
     with Run.open(out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet) as run:
         agent, learner, scale, rng = set_up(config, seed, torch.device(device), init, make)
-        anchor = sight_of(copy.deepcopy(agent)) if config.anchor else None
+        attacked = attack is not None
+        anchor = sight_of(copy.deepcopy(agent), attacked) if config.anchor else None
         step, update = 0, 0
-        sight, returns = sight_of(agent), Returns(config.num_envs)
+        sight, returns = sight_of(agent, attacked), Returns(config.num_envs)
         actor = sight.actor(config.compile)
-        adversary = None if attack is None else RolloutAttack(attack, agent, config.attack_probability, config.compile)
+        partners = partners_of(config, agent, seed, attack, make)
         if run.restored is not None:
-            step, update = _restore(run, agent, learner, scale, returns, rng, guide)
+            step, update = _restore(run, agent, learner, scale, returns, rng, guide, partners)
         env: VecEnv | None = None
         while step < config.total_steps:
             if env is None:  # at the start and after each checkpoint, in interrupted and uninterrupted runs alike
-                made = make(config.env, config.num_envs, derived_seed(seed, "envs", step), threads=threads)
+                at = derived_seed(seed, "envs", step)
+                made = (make or make_env)(config.env, config.num_envs, at, threads=threads)
                 env = as_trained(agent, made)
                 run.check_engine(env.engine)
                 actor.begin()
@@ -188,8 +211,7 @@ def train_ppo(
 
             # ------------------------------------------------------------------------------------------------- act
             began, before = time.perf_counter(), step
-            between = adversary if adversary is not None and adversary.begin(config.attack_radius(step)) else None
-            scaled = scale if config.scale_rewards else None
+            between, scaled = partners.between(config.attack_radius(step)), scale if config.scale_rewards else None
             rollout, x = collect(env, x, actor, scaled, returns, config.rollout // config.num_envs, rng, between)
             left = 1 - step / config.total_steps if config.anneal else 1.0  # of the learning rates
             step += int(rollout.real.sum())
@@ -198,9 +220,11 @@ def train_ppo(
             # ----------------------------------------------------------------------------------------------- learn
             check_rollout(rollout, step)
             data = estimate(rollout, sight, config.discount, config.lam, anchor)
+            data, metrics = partners.judge(rollout, data, rng)
             del rollout  # `data` holds a copy of its frames
             time_now = time_at(guide, step)
-            metrics = learner.learn(data, time_now, left, rng, value_only=step <= config.value_first)
+            metrics |= learner.learn(data, time_now, left, rng, value_only=step <= config.value_first)
+            metrics |= partners.turn(step, update, left)
 
             # ------------------------------------------------------------------------------------------ log, save
             scheduled = config.objective.coefficients(time_now)
@@ -213,9 +237,10 @@ def train_ppo(
             if update % config.checkpoint_every == 0 or step >= config.total_steps or run.signal is not None:
                 tensors, state = _state(agent, learner, scale, returns, rng, step, update)
                 state |= {"engine": dict(env.engine)} | ({} if guide is None else {"guide": guide.ramp.state()})
-                run.save(step, tensors, state, score=returns.mean())
+                run.save(step, tensors | partners.state(), state, score=returns.mean())
                 env.close()
                 env = None
+                partners.leave()
             if run.signal is not None and step < config.total_steps:
                 raise Stopped(run.signal)
     if not isinstance(agent, ImpalaAgent):
@@ -238,14 +263,15 @@ def estimate(rollout: Rollout, sight: Sight, discount: float, lam: float, anchor
         target=(advantage + value[:-1])[real],
         old_value=value[:-1][real],
         anchor=value.new_empty(len(x), 0) if anchor is None else anchor.scores(x),
+        worst=value.new_empty(len(x), 0),
     )
 
 
 def set_up(
-    config: PPOConfig, seed: int, device: torch.device, init: PPOAgent | None = None, make: Making = make_env
+    config: PPOConfig, seed: int, device: torch.device, init: PPOAgent | None = None, make: Making | None = None
 ) -> tuple[PPOAgent, Learner, RewardScale, torch.Generator]:
     """A fresh agent for the env, its learner, the reward scale, and the generator of all randomness."""
-    probe = make(config.env, 1, seed)
+    probe = (make or make_env)(config.env, 1, seed)
     try:
         agent = check_env(config, probe, init)
     finally:
@@ -264,9 +290,31 @@ def set_up(
     learner = Learner(
         agent, config.objective, config.limits, minibatch=config.minibatch, chunk=config.chunk, epochs=config.epochs,
         policy_rate=config.policy_rate, value_rate=config.value_rate, compile=config.compile,
+        prepared=config.attack is not None,
     )  # fmt: skip
     rng = torch.Generator(device).manual_seed(derived_seed(seed, "actions"))
     return agent, learner, scale, rng
+
+
+def partners_of(
+    config: PPOConfig, agent: PPOAgent, seed: int, attack: Any = None, make: Making | None = None
+) -> Partners:
+    """The second critic that WocaR needs, untrained, and the attack, as it is or as an adversary that learns."""
+    if isinstance(attack, Joining) != (config.turns is not None):
+        raise BadInput("turns must be set exactly where the attack is an adversary that learns")
+    adversary: Opponent | None = None
+    if isinstance(attack, Joining):
+        adversary = attack.join(agent, config, seed, make)
+    elif attack is not None:
+        adversary = RolloutAttack(attack, agent, config.attack_probability, config.compile)
+    if not isinstance(config.objective, WocaR):
+        return Partners(None, adversary)
+    assert isinstance(agent, GaussianAgent), "check_env comes first"
+    critic = WorstCritic(
+        agent, config.objective, torch.Generator().manual_seed(derived_seed(seed, "worst")), hidden=config.hidden,
+        minibatch=config.minibatch, epochs=config.epochs, discount=config.discount, compile=config.compile,
+    )  # fmt: skip
+    return Partners(critic, adversary)
 
 
 def check_env(config: PPOConfig, env: VecEnv, init: Agent | None = None) -> PPOAgent:
@@ -274,8 +322,8 @@ def check_env(config: PPOConfig, env: VecEnv, init: Agent | None = None) -> PPOA
     agent = agent_to_train(env.observation_shape, env.actions, config.hidden, config.activation)
     if isinstance(config.objective, RadialOverlap) and isinstance(env.actions, Continuous):
         raise BadInput(f"objective RadialOverlap needs discrete actions; those of {config.env.id} are continuous")
-    if isinstance(agent, ImpalaAgent) and config.attack is not None:
-        raise BadInput(f"attack must be none on frames such as those of {config.env.id}, got {config.attack!r}")
+    if isinstance(config.objective, WocaR) and not isinstance(env.actions, Continuous):
+        raise BadInput(f"objective WocaR needs continuous actions; those of {config.env.id} are discrete")
     if init is not None:
         check_init(init, agent)
     return agent
@@ -300,7 +348,7 @@ def _state(
 
 def _restore(
     run: Run, agent: PPOAgent, learner: Learner, scale: RewardScale, returns: Returns, rng: torch.Generator,
-    guide: Guide | None,
+    guide: Guide | None, partners: Partners,
 ) -> tuple[int, int]:  # fmt: skip
     assert run.restored is not None
     tensors, state = run.restored
@@ -311,6 +359,7 @@ def _restore(
     agent.load_state_dict(part("agent."))
     scale.load_state_dict(part("scale."))
     learner.restore(part("adam."))
+    partners.restore(tensors)
     rng.set_state(tensors["rng"])
     if guide is not None:
         guide.ramp.restore(state["guide"])

@@ -34,6 +34,7 @@ class Minibatch(NamedTuple):
     target: Tensor  # of the value
     old_value: Tensor
     anchor: Tensor  # (R, A) logits or means of the anchor policy; (R, 0): there is none
+    worst: Tensor  # (R,) worst-case values of the actions; (R, 0): there are none
 
 
 class Limits(NamedTuple):
@@ -62,7 +63,7 @@ class _Losses(nn.Module):
         x, agent = self.sight.look(data.x)
         advantage = standardize(data.advantage) if limits.standardize == "minibatch" else data.advantage
         held = data.anchor if limits.anchor else None
-        batch = Batch(x, data.action, data.old_log_prob, advantage, data.advantage, noise, held)
+        batch = Batch(x, data.action, data.old_log_prob, advantage, data.advantage, noise, held, self._worst(data))
         policy = objective(agent, batch, at, limits.clip)
         value = value_loss(agent.value(x), data.old_value, data.target, limits.value_clip).mean()
         entropy = family(agent).entropy(agent.scores(x)).mean()
@@ -73,18 +74,25 @@ class _Losses(nn.Module):
             total, parts["losses/divergence"] = total + limits.anchor * apart, apart.detach()
         return Loss(total, parts)
 
+    def _worst(self, data: Minibatch) -> Tensor | None:
+        """Worst-case values standardised as the advantages are, (B,)."""
+        if data.worst.ndim > 1:
+            return None
+        return standardize(data.worst) if self.limits.standardize == "minibatch" else data.worst
+
 
 class Learner(Update):
     """The update of PPO; also holds Adam's state, and writes the parameters back into the agent after each batch.
 
-    chunk  rows whose gradient is taken at a time; None: a whole minibatch
+    chunk     rows whose gradient is taken at a time; None: a whole minibatch
+    prepared  frames come in network units, not as bytes
     """
 
     def __init__(
         self, agent: PPOAgent, objective: Objective, limits: Limits, *, minibatch: int, chunk: int | None, epochs: int,
-        policy_rate: float, value_rate: float, compile: bool,
+        policy_rate: float, value_rate: float, compile: bool, prepared: bool = False,
     ) -> None:  # fmt: skip
-        self.agent, self.sight, self.limits = agent, sight_of(agent), limits
+        self.agent, self.sight, self.limits = agent, sight_of(agent, prepared), limits
         self.minibatch, self.chunk, self.epochs = minibatch, chunk, epochs
         named = {f"agent.{name}": parameter for name, parameter in agent.named_parameters()}
         losses = _Losses(agent, self.sight, limits)
@@ -120,6 +128,7 @@ class Learner(Update):
             raise ValueError("a rollout must hold at least one minibatch of real steps")
         if self.limits.standardize == "batch":
             data = data._replace(advantage=standardize(data.advantage))
+            data = data if data.worst.ndim > 1 else data._replace(worst=standardize(data.worst))
         rates = self.rates * left * (self.of_value if value_only else 1.0)
         with torch.no_grad():
             for _ in range(self.epochs):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from radial.agents.normalizer import RewardScale
 from radial.core.data import VecEnv
-from radial.training.adversary import RolloutAttack
+from radial.training.adversary import Opponent
 
 
 class Acting(Protocol):
@@ -107,7 +107,7 @@ def collect(
     returns: Returns,
     steps: int,
     rng: torch.Generator,
-    adversary: RolloutAttack | None = None,
+    adversary: Opponent | None = None,
 ) -> tuple[Rollout, Tensor]:
     """Act for `steps` steps in every env from the kept observations x; return the rollout and the next x."""
     actor.begin()

@@ -35,9 +35,9 @@ def agent_to_train(
     return ImpalaAgent(observation_shape, actions.n)
 
 
-def sight_of(agent: PPOAgent) -> "Sight":
-    """The `Sight` that fits this agent."""
-    return FrameSight(agent) if isinstance(agent, ImpalaAgent) else VectorSight(agent)
+def sight_of(agent: PPOAgent, prepared: bool = False) -> "Sight":
+    """The `Sight` that fits this agent. prepared: of frames it keeps what the network sees, not bytes."""
+    return FrameSight(agent, prepared) if isinstance(agent, ImpalaAgent) else VectorSight(agent)
 
 
 # -------------------------------------------------------------------------------------------------------------- vectors
@@ -151,14 +151,17 @@ class Actor:
 
 
 class FrameSight:
-    """A rollout keeps raw frames, (B, *obs)."""
+    """A rollout keeps raw frames, (B, *obs), one byte per pixel.
 
-    def __init__(self, agent: ImpalaAgent) -> None:
-        self.agent = agent
+    is_prepared  it keeps frames in network units instead, four bytes per pixel: an attack moves a pixel by less than 1
+    """
+
+    def __init__(self, agent: ImpalaAgent, is_prepared: bool = False) -> None:
+        self.agent, self.is_prepared = agent, is_prepared
 
     def actor(self, compiled: bool) -> "FrameActor":
         """The agent as an actor in a training; nothing is compiled."""
-        return FrameActor(self.agent)
+        return FrameActor(self.agent, self)
 
     @property
     def value_share(self) -> Mapping[str, Tensor]:
@@ -170,11 +173,11 @@ class FrameSight:
 
     def prepared(self, kept: Tensor) -> Tensor:
         """Kept frames in network units."""
-        return self.agent.prepare(kept)
+        return kept if self.is_prepared else self.agent.prepare(kept)
 
     def look(self, kept: Tensor) -> tuple[Tensor, Agent]:
         """Kept frames in network units, and the agent after one pass over them."""
-        x = self.agent.prepare(kept)
+        x = self.prepared(kept)
         return x, OnePass(self.agent, x)
 
     def log_prob(self, kept: Tensor, action: Tensor) -> Tensor:
@@ -196,7 +199,7 @@ class FrameSight:
 
     def _joint(self, kept: Tensor) -> tuple[Tensor, Tensor]:
         """Values (B,) and logits (B, A), `ROWS_AT_ONCE` rows at a time."""
-        parts = (self.agent.joint(self.agent.prepare(part)) for part in kept.split(ROWS_AT_ONCE))
+        parts = (self.agent.joint(self.prepared(part)) for part in kept.split(ROWS_AT_ONCE))
         values, scores = zip(*parts, strict=True)
         return torch.cat(values), torch.cat(scores)
 
@@ -240,10 +243,10 @@ class OnePass(Agent):
 
 
 class FrameActor:
-    """An actor on frames: it keeps its raw observations, one byte per pixel."""
+    """An actor on frames: it keeps its raw observations, one byte per pixel, or what the network sees."""
 
-    def __init__(self, agent: ImpalaAgent) -> None:
-        self.agent = agent
+    def __init__(self, agent: ImpalaAgent, sight: FrameSight) -> None:
+        self.agent, self.sight = agent, sight
 
     def begin(self) -> None:
         """Do nothing: the agent acts with its own weights."""
@@ -252,17 +255,18 @@ class FrameActor:
         """Do nothing: there are no statistics to return."""
 
     def observe(self, obs: Tensor) -> Tensor:
-        """Return frames (N, *obs) unchanged."""
-        return obs
+        """Frames (N, *obs) as they are kept."""
+        return self.agent.prepare(obs) if self.sight.is_prepared else obs
 
     @torch.no_grad()
     def act(self, x: Tensor, noise: Tensor) -> Tensor:
-        """Sampled actions (N,) for frames (N, *obs)."""
-        return self.agent.sample(self.agent.prepare(x), noise)
+        """Sampled actions (N,) for kept frames (N, *obs)."""
+        return self.agent.sample(self.sight.prepared(x), noise)
 
     def observe_and_act(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """Raw frames, and the actions sampled for them."""
-        return obs, self.act(obs, noise)
+        """Kept frames, and the actions sampled for them."""
+        x = self.observe(obs)
+        return x, self.act(x, noise)
 
 
 Sight = VectorSight | FrameSight

@@ -140,7 +140,7 @@ def some_rows(actor: Any, rows: int) -> Minibatch:
     x = torch.randint(0, 256, (rows, 3, 64, 64), generator=rng, dtype=torch.uint8)
     action = torch.randint(0, 2, (rows,), generator=rng)
     numbers = [torch.randn(rows, generator=rng) for _ in range(3)]
-    return Minibatch(x, action, torch.full((rows,), -0.7), *numbers, torch.empty(rows, 0))
+    return Minibatch(x, action, torch.full((rows,), -0.7), *numbers, torch.empty(rows, 0), torch.empty(rows, 0))
 
 
 @pytest.mark.parametrize("objective", [Plain(), RadialWorstCase(Constant(1 / 255)), RadialOverlap(Constant(1 / 255))])
@@ -308,8 +308,6 @@ def test_envs_that_cannot_be_learned_here() -> None:
         agent_to_train((3, 64, 64), Continuous(2), (64,), "tanh")
     with pytest.raises(BadInput, match=r"\(3, 64, 64\)"):
         agent_to_train((1, 84, 84), Discrete(2), (64,), "tanh")
-    with pytest.raises(BadInput, match="attack must be none on frames"):
-        set_up(replace(CONFIG, attack="pgd", attack_radius=Constant(0.01), attack_probability=0.5), 0, CPU)
 
 
 def test_the_overlap_is_for_softmax_policies(monkeypatch: pytest.MonkeyPatch) -> None:

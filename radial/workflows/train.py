@@ -17,6 +17,8 @@ from radial.agents.saved import CARD, check_target, load_agent, read_folder, sav
 from radial.agents.weights import weights_id
 from radial.agents.zoo import resolve
 from radial.attacks import ATTACKS
+from radial.attacks.learned.adversaries import FORMS
+from radial.attacks.learned.alternating import Alternating
 from radial.core.agent import Attack, Card
 from radial.core.checks import check_whole
 from radial.core.data import BadInput
@@ -74,8 +76,8 @@ def train(
     start = None if given is None else own(given, "init")
     _warn_of_pixels(config, check_trainable(config, seed, device, start))
     more: dict[str, Any] = {}
-    if isinstance(config, ppo.PPOConfig) and config.attack is not None:
-        more["attack"] = attack_named(config.attack)
+    if config.attack is not None:
+        more["attack"] = attack_of(config)
     if start is not None:
         more["init"] = start
     if guide is not None:
@@ -129,7 +131,7 @@ def check_trainable(config: Config, seed: int, device: str = "cpu", init: AnyAge
             dqn.check_env(config, env, init)
         else:
             ppo.check_env(config, env, init)
-            _check_attack(config)
+        _check_attack(config)
         return env.observation_shape
     finally:
         env.close()
@@ -148,10 +150,10 @@ def _check_objective(config: Config) -> None:
         raise BadInput(f"objective must be one of {kinds} in rr.{room}, got {kind.__name__} of rr.{homes[0]}")
 
 
-def _check_attack(config: ppo.PPOConfig) -> None:
+def _check_attack(config: Config) -> None:
     """Adversarial training: an attack that is ready, a radius that is one."""
     if config.attack is not None:
-        attack_named(config.attack)
+        attack_of(config)
     for step in (0, config.total_steps):
         _check_coefficients({"attack_radius": config.attack_radius(step)}, step)
 
@@ -173,6 +175,17 @@ def _check_coefficients(at: Mapping[str, float], step: int, *, free: bool = Fals
         most = math.inf if "radius" in name or (free and name == "weight") else 1.0
         if not (0 <= value <= most and math.isfinite(value)):
             raise BadInput(f"{name} must lie in {'[0, ∞)' if most > 1 else '[0, 1]'}, got {value:g} at step {step:,}")
+
+
+def attack_of(config: Config) -> Attack | Alternating:
+    """The attack that a config names: an adversary that learns where turns are set."""
+    assert config.attack is not None
+    if isinstance(config, ppo.PPOConfig):
+        if config.turns is not None:
+            return Alternating(config.attack)
+        if config.attack in FORMS:
+            raise BadInput(f"turns must be set for the attack {config.attack!r}, which learns with the agent; got none")
+    return attack_named(config.attack)
 
 
 def attack_named(name: str) -> Attack:

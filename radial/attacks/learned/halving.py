@@ -26,7 +26,7 @@ from radial.evaluation.play import play, under_attack
 from radial.evaluation.statistics import mean
 from radial.runs.files import read_json, write_atomic
 from radial.runs.run import check_free, derived_seed
-from radial.training.ppo import PPOConfig, train_ppo
+from radial.training.ppo import Making, PPOConfig, train_ppo
 
 if TYPE_CHECKING:
     from radial.attacks.learned.adversaries import Adversary
@@ -155,7 +155,7 @@ class Trainings:
         seed = derived_seed(self.seed, "adversary", candidate.name, round)
         resume = folder is not None and self.resume and folder.exists()
         policy = train_ppo(
-            config, seed, out=folder, resume=resume, init=start, make=self._worlds(candidate.kind), quiet=self.quiet
+            config, seed, out=folder, resume=resume, init=start, make=self.worlds(candidate.kind), quiet=self.quiet
         )
         assert isinstance(policy, GaussianAgent | CategoricalAgent)
         policy.card = Card(env=self.spec, seed=seed, steps=steps)
@@ -165,6 +165,11 @@ class Trainings:
             saved.save(policy, folder / "agent")
             self._write()
         return policy
+
+    def config_of(self, candidate: Candidate) -> PPOConfig:
+        """The settings of a training that is the only one."""
+        self._check()
+        return self._config(candidate, self.settings.steps, 0)
 
     def _config(self, candidate: Candidate, steps: int, round: int) -> PPOConfig:
         """The settings of one round; a candidate that is alone has one, which is both."""
@@ -189,7 +194,7 @@ class Trainings:
     def _make(self, spec: EnvSpec, num_envs: int, seed: int, *, threads: int | None = None) -> VecEnv:
         return make_env(spec, num_envs, seed, threads=threads) if self.given is None else _Open(self.given)
 
-    def _worlds(self, kind: str) -> Any:
+    def worlds(self, kind: str) -> Making:
         """What makes the world of an adversary of this kind; its compiled part is shared by all trainings."""
         form = self.settings.form(kind)
         if kind not in self._realisers:
