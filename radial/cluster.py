@@ -1,7 +1,7 @@
 """Where jobs run: processes of this machine, or a Ray cluster. The only file that imports Ray.
 
-What a job is, is not known here: a function and what to call it with. Both places keep the same promises: results in the
-order of the jobs, one failed job loses no other, a job whose process or node dies is tried again.
+What a job is, is not known here: a function and what to call it with. Both places keep the same promises: results in
+the order of the jobs, one failed job loses no other, a job whose process or node dies is tried again.
 """
 
 import os
@@ -20,8 +20,8 @@ from typing import Any, Generic, TypeVar
 
 from radial.core.data import BadInput
 
-Job = TypeVar("Job")
-Value = TypeVar("Value")
+_Job = TypeVar("_Job")
+_Value = TypeVar("_Value")
 PLACES = ("local", "ray")
 POLL = 0.2  # seconds; a wait without a limit would keep Python from running signal handlers
 THREADS = "OMP_NUM_THREADS"
@@ -44,13 +44,13 @@ class Resources:
 
 
 @dataclass(frozen=True)
-class Outcome(Generic[Value]):
+class Outcome(Generic[_Value]):
     """How a job ended.
 
     error  in one line; None: it succeeded and `value` is its result
     """
 
-    value: Value | None
+    value: _Value | None
     error: str | None
     seconds: float
 
@@ -60,20 +60,20 @@ class Outcome(Generic[Value]):
         return self.error is not None
 
 
-Progress = Callable[[int, Outcome[Any]], None]  # called with a job's number when it ends
+OnEnd = Callable[[int, Outcome[Any]], None]  # called with a job's number when it ends
 
 
 def map(
-    function: Callable[[Job], Value],
-    jobs: Sequence[Job],
+    function: Callable[[_Job], _Value],
+    jobs: Sequence[_Job],
     *,
     on: str = "local",
     resources: Resources | None = None,
     workers: int = 1,
     address: str | None = None,
     retries: int = 3,
-    progress: Progress | None = None,
-) -> list[Outcome[Value]]:
+    progress: OnEnd | None = None,
+) -> list[Outcome[_Value]]:
     """Call a function with each job, and return how each ended, in their order.
 
     function  of a module, so that other processes can import it; it must bear being called again after a crash
@@ -81,7 +81,7 @@ def map(
     address   of a running cluster, "auto" or host:port; None: one is started here, for this call alone
     retries   how often a job is tried again whose process or node died; one that raises is not
     """
-    check_place(on, address)
+    check_where(on, address)
     needs = resources or Resources()
     tell = progress or (lambda number, outcome: None)
     if not jobs:
@@ -92,7 +92,7 @@ def map(
         return _on_ray(ray, function, jobs, needs, retries, tell)
 
 
-def check_place(on: str, address: str | None) -> None:
+def check_where(on: str, address: str | None) -> None:
     """Refuse a place that is none, or an address that cannot be one."""
     if on not in PLACES:
         raise BadInput(f"on must be one of {', '.join(PLACES)}, got {on!r}")
@@ -102,7 +102,7 @@ def check_place(on: str, address: str | None) -> None:
         raise BadInput(f"address must be auto, HOST:PORT or ray://HOST:PORT, got {address!r}")
 
 
-def timed(function: Callable[[Job], Value], job: Job, threads: int) -> Outcome[Value]:
+def timed(function: Callable[[_Job], _Value], job: _Job, threads: int) -> Outcome[_Value]:
     """Call it here with so many threads; an exception becomes the error of the outcome."""
     import torch
 
@@ -123,7 +123,7 @@ class _Local:
 
     def __init__(
         self, function: Callable[[Any], Any], jobs: Sequence[Any], needs: Resources, workers: int, retries: int,
-        tell: Progress,
+        tell: OnEnd,
     ) -> None:  # fmt: skip
         self.function, self.jobs, self.needs, self.tell = function, jobs, needs, tell
         self.workers, self.retries = min(workers, len(jobs)), retries
@@ -226,7 +226,7 @@ def _cluster(address: str | None, workers: int, needs: Resources) -> Iterator[An
 
 
 def _on_ray(
-    ray: Any, function: Callable[[Any], Any], jobs: Sequence[Any], needs: Resources, retries: int, tell: Progress
+    ray: Any, function: Callable[[Any], Any], jobs: Sequence[Any], needs: Resources, retries: int, tell: OnEnd
 ) -> list[Outcome[Any]]:
     """One task per job; Ray itself tries a task again whose worker or node died."""
     variables = {"env_vars": {THREADS: str(needs.cpus)}}
