@@ -13,8 +13,9 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any
@@ -98,6 +99,20 @@ def check_entries(folder: Path) -> None:
 def check_same_run(folder: Path, config: Mapping[str, Any]) -> None:
     """Refuse, before long work, to resume a run that was started with another config."""
     _check_same(folder, read_json(folder / CONFIG), _plain(config))
+
+
+# The loops know nothing of storage, and everything they save passes here.
+_COPY: ContextVar[Callable[[Path], None] | None] = ContextVar("copy", default=None)
+
+
+@contextmanager
+def mirrored(copy: Callable[[Path], None]) -> Iterator[None]:
+    """Call `copy` with a run's folder whenever one has written a checkpoint, inside this context."""
+    token = _COPY.set(copy)
+    try:
+        yield
+    finally:
+        _COPY.reset(token)
 
 
 class Run:
@@ -236,6 +251,9 @@ class Run:
             with writing(Path(self._metrics.name)):
                 os.fsync(self._metrics.fileno())  # a checkpoint must not be newer than the lines that led to it
             store.write_checkpoint(self.folder, step, tensors, state, score=score, exact=self.exact)
+            copy = _COPY.get()
+            if copy is not None:
+                copy(self.folder)
         self._saved = step
 
     def check_engine(self, engine: Mapping[str, str]) -> None:

@@ -30,6 +30,8 @@ from radial.objectives import q_objectives as of_dqn
 from radial.objectives import surrogate as of_ppo
 from radial.recipes.recipe import Config
 from radial.runs.config import encode
+from radial.runs.run import is_run
+from radial.runs.storage import SharedStorage
 from radial.training import a3c, dqn, ppo
 from radial.training.ramp import Guide
 
@@ -60,6 +62,7 @@ def train(
     threads: int | None = None,
     quiet: bool = False,
     recipe: str | None = None,
+    storage: str | None = None,
 ) -> AnyAgent:
     """Train an agent. With `out` the run is logged and saved there, and the agent itself in out/agent.
 
@@ -68,7 +71,18 @@ def train(
     guide    sets the clock of the schedules, as `robustify` does; None: they follow the env steps
     threads  of the simulator; no result depends on it
     recipe   the name the config goes by, for the card
+    storage  a shared folder or a URI such as s3://bucket/runs: checkpoints are copied to NAME there, NAME that of
+             `out`, and a run found there is resumed here
     """
+    if storage is not None:
+        if out is None:
+            raise BadInput("storage needs out: the folder whose name the run has there")
+        place = SharedStorage(storage)
+        with place.kept(Path(out).name, Path(out)):
+            return train(
+                config, seed, out=out, resume=resume or is_run(Path(out)), init=init, guide=guide, device=device,
+                threads=threads, quiet=quiet, recipe=recipe,
+            )  # fmt: skip
     seed = check_whole("seed", seed, 0)
     if resume and out is None:
         raise BadInput("resume needs out: the folder of the run to resume")
@@ -90,9 +104,8 @@ def train(
     )
     if folder is not None and resume and (folder / AGENT / CARD).is_file():
         return read_folder(folder / AGENT)  # the run was finished, and what has been found out since is on the card
-    origin = {"init": weights_id(more["init"])} if "init" in more else {}
-    if isinstance(config, a3c.A3CConfig):
-        origin["resume"] = config.resumes
+    origin = {} if start is None else {"init": weights_id(start)}
+    origin |= {"resume": config.resumes} if isinstance(config, a3c.A3CConfig) else {}
     agent.card = Card(
         env=config.env,
         recipe={"name": recipe, "config": encode(config), **origin},
