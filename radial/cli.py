@@ -14,6 +14,7 @@ from radial.commands import interrupt
 from radial.commands.attack import fit_attack
 from radial.commands.audit import audit
 from radial.commands.bench_a3c import bench_a3c
+from radial.commands.bench_attacks import bench_attacks
 from radial.commands.bench_bounds import bench_bounds
 from radial.commands.bench_dqn import bench_dqn
 from radial.commands.bench_ppo import bench_ppo
@@ -57,6 +58,7 @@ BENCH: dict[str, Callable[..., None]] = {
     "dqn": bench_dqn,
     "a3c": bench_a3c,
     "procgen": bench_procgen,
+    "attacks": bench_attacks,
 }
 
 

@@ -14,6 +14,8 @@ from radial.attacks import ATTACKS
 from radial.attacks.compounding import Compounding
 from radial.attacks.fitting_test import LinearWorld, random_agent
 from radial.attacks.gradient import PGD
+from radial.attacks.learned.adversaries import Adversary
+from radial.attacks.learned.strong import StrongPGD
 from radial.attacks.sarsa import RobustSarsa
 from radial.attacks.transfer import Transfer
 from radial.core.ball import NORMS, Ball
@@ -49,6 +51,10 @@ def attack(request: pytest.FixtureRequest, agent: Any) -> Any:
         made = replace(made, iterations=3, samples=128, epochs=2, parts=4, learning_rate=1e-3)
     elif isinstance(made, Compounding | Transfer):
         made = replace(made, samples=400, epochs=5, hidden=16)
+    elif isinstance(made, Adversary):
+        made = replace(made, radius=RADIUS, steps=192, rollout=32, minibatch=16, epochs=1, hidden=(8,), compile=False)
+    elif isinstance(made, StrongPGD):
+        made = replace(made, radius=RADIUS)
     if hasattr(made, "fit"):
         made = made.fit(agent, LinearWorld(4, discrete=agent.log_std is None), 0)
     return made
@@ -153,4 +159,8 @@ def test_the_table_has_the_names_of_the_command_line() -> None:
         "pgd-procgen",
         "pgd-strong",
         "fgsm",
+        "corners",
+        "sarl",
+        "paad",
+        "learned",
     ]

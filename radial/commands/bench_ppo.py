@@ -21,7 +21,7 @@ from radial.core.data import BadInput, Continuous, VecEnv
 from radial.envs.make import make_env
 from radial.recipes.recipe import recipe
 from radial.training.adversary import RolloutAttack
-from radial.training.ppo import PPOConfig, estimate, set_up
+from radial.training.ppo import Making, PPOConfig, estimate, set_up
 from radial.training.rollouts import Returns, collect
 from radial.training.sight import sight_of
 from radial.workflows.train import attack_named
@@ -43,9 +43,11 @@ class Row:
 class Trainee:
     """One training in progress on the shared pool."""
 
-    def __init__(self, name: str, config: PPOConfig, device: torch.device, attack: Attack | None = None) -> None:
+    def __init__(
+        self, name: str, config: PPOConfig, device: torch.device, attack: Attack | None = None, make: Making = make_env
+    ) -> None:
         self.name, self.config = name, config
-        self.agent, self.learner, self.scale, self.rng = set_up(config, 0, device)
+        self.agent, self.learner, self.scale, self.rng = set_up(config, 0, device, make=make)
         self.sight = sight_of(self.agent)
         self.actor = self.sight.actor(config.compile)
         self.adversary = attack and RolloutAttack(attack, self.agent, config.attack_probability, config.compile)

@@ -9,6 +9,7 @@ from pathlib import Path
 from radial.agents import saved
 from radial.agents.convert import Loaded
 from radial.agents.zoo import resolve
+from radial.attacks.learned.stored import is_attack
 from radial.core.data import BadInput, EnvSpec
 from radial.envs.make import check_card_env, spec_for, spec_named
 
@@ -28,6 +29,8 @@ def load(agent: str | Path, env: EnvSpec | str | None = None) -> Loaded:
         raise BadInput(f"env must be an id such as Hopper-v4 or an EnvSpec, got {env!r}")
     path = resolve(str(agent))
     loaded = saved.load_agent(path, spec_for(env) if isinstance(env, str) else env)
+    if is_attack(loaded.card.recipe):
+        raise BadInput(f"{path} is an attack, not an agent: pass it to evaluate as the attack")
     if loaded.card.env is None:
         loaded.card = replace(loaded.card, env=spec_named(path))
     elif env is None:

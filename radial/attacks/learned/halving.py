@@ -15,6 +15,7 @@ import torch
 from radial.agents import saved
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.weights import weights_id
+from radial.attacks.fitting import check_spaces_of
 from radial.attacks.learned.world import AdversaryWorld, Realiser, Threat, check_deterministic
 from radial.core.agent import Agent, Attack, Card
 from radial.core.data import BadInput, Continuous, EnvSpec, VecEnv
@@ -26,7 +27,7 @@ from radial.evaluation.play import play, under_attack
 from radial.evaluation.statistics import mean
 from radial.runs.files import read_json, write_atomic
 from radial.runs.run import check_free, derived_seed
-from radial.training.ppo import PPOConfig, train_ppo
+from radial.training.ppo import Making, PPOConfig, train_ppo
 
 if TYPE_CHECKING:
     from radial.attacks.learned.adversaries import Adversary
@@ -122,14 +123,11 @@ class Trainings:
 
     def _check(self) -> None:
         """Refuse what no training could use, before anything is written."""
+        if self.given is not None and self.out is not None:
+            raise BadInput("env must be an EnvSpec for a fit in a folder: a VecEnv cannot be played again")
         env = self._make(self.spec, 1, 0)
         try:
-            wanted = (self.agent.observation_shape or env.observation_shape, self.agent.actions)
-            if wanted != (env.observation_shape, env.actions):
-                raise BadInput(
-                    f"agent must fit the env: it has {self.agent.observation_shape} → {self.agent.actions}, "
-                    f"{env.spec} has {env.observation_shape} → {env.actions}"
-                )
+            check_spaces_of(self.agent, env)
             self.shape = env.observation_shape
             x = self.agent.prepare(torch.zeros(4, *self.shape))
             self.agent.ball(x, 0.0)
@@ -155,7 +153,7 @@ class Trainings:
         seed = derived_seed(self.seed, "adversary", candidate.name, round)
         resume = folder is not None and self.resume and folder.exists()
         policy = train_ppo(
-            config, seed, out=folder, resume=resume, init=start, make=self._worlds(candidate.kind), quiet=self.quiet
+            config, seed, out=folder, resume=resume, init=start, make=self.worlds(candidate.kind), quiet=self.quiet
         )
         assert isinstance(policy, GaussianAgent | CategoricalAgent)
         policy.card = Card(env=self.spec, seed=seed, steps=steps)
@@ -165,6 +163,11 @@ class Trainings:
             saved.save(policy, folder / "agent")
             self._write()
         return policy
+
+    def config_of(self, candidate: Candidate) -> PPOConfig:
+        """The settings of a training that is the only one."""
+        self._check()
+        return self._config(candidate, self.settings.steps, 0)
 
     def _config(self, candidate: Candidate, steps: int, round: int) -> PPOConfig:
         """The settings of one round; a candidate that is alone has one, which is both."""
@@ -189,7 +192,7 @@ class Trainings:
     def _make(self, spec: EnvSpec, num_envs: int, seed: int, *, threads: int | None = None) -> VecEnv:
         return make_env(spec, num_envs, seed, threads=threads) if self.given is None else _Open(self.given)
 
-    def _worlds(self, kind: str) -> Any:
+    def worlds(self, kind: str) -> Making:
         """What makes the world of an adversary of this kind; its compiled part is shared by all trainings."""
         form = self.settings.form(kind)
         if kind not in self._realisers:
@@ -275,7 +278,7 @@ class Trainings:
             "actions": repr(self.agent.actions), "env": asdict(self.spec), "seed": self.seed, "steps": spent,
             "trials": trials if validated else [], "curve": curve if validated else [],
             "validation_episodes": self.settings.episodes if validated else 0,
-            "validation": {"mean or likeliest": winner.validation, "sampled": drawn} if validated else {},
+            "validation": {"deterministic": winner.validation, "sampled": drawn} if validated else {},
         }  # fmt: skip
 
 
