@@ -43,6 +43,26 @@ class LearnedAttack(Memoryless):
     form: Form = field(repr=False)
     record: Mapping[str, Any] = field(repr=False)  # agent, env, seed, the trials, the curve: plain JSON
 
+    @property
+    def acts(self) -> str:
+        """How it acts: "deterministic" or "sampled"."""
+        return "sampled" if self.sampled else "deterministic"
+
+    @property
+    def validation(self) -> float | None:
+        """The agent's mean return under it on the validation episodes; None without any."""
+        return min(self.record["validation"].values(), default=None)
+
+    @property
+    def curve(self) -> list[list[float]]:
+        """Env steps spent so far, and the lowest validation return so far."""
+        return list(self.record["curve"])
+
+    @property
+    def chosen(self) -> Mapping[str, Any]:
+        """The settings of the training that won: kind, learning rate, number, round, steps, validation."""
+        return min(self.record["trials"], key=lambda trial: trial["validation"], default={})
+
     def draws_nothing(self, agent: Agent) -> bool:
         """Unless it samples."""
         return not self.sampled

@@ -15,6 +15,7 @@ import torch
 from radial.agents import saved
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.weights import weights_id
+from radial.attacks.fitting import check_spaces_of
 from radial.attacks.learned.world import AdversaryWorld, Realiser, Threat, check_deterministic
 from radial.core.agent import Agent, Attack, Card
 from radial.core.data import BadInput, Continuous, EnvSpec, VecEnv
@@ -122,14 +123,11 @@ class Trainings:
 
     def _check(self) -> None:
         """Refuse what no training could use, before anything is written."""
+        if self.given is not None and self.out is not None:
+            raise BadInput("env must be an EnvSpec for a fit in a folder: a VecEnv cannot be played again")
         env = self._make(self.spec, 1, 0)
         try:
-            wanted = (self.agent.observation_shape or env.observation_shape, self.agent.actions)
-            if wanted != (env.observation_shape, env.actions):
-                raise BadInput(
-                    f"agent must fit the env: it has {self.agent.observation_shape} → {self.agent.actions}, "
-                    f"{env.spec} has {env.observation_shape} → {env.actions}"
-                )
+            check_spaces_of(self.agent, env)
             self.shape = env.observation_shape
             x = self.agent.prepare(torch.zeros(4, *self.shape))
             self.agent.ball(x, 0.0)
@@ -280,7 +278,7 @@ class Trainings:
             "actions": repr(self.agent.actions), "env": asdict(self.spec), "seed": self.seed, "steps": spent,
             "trials": trials if validated else [], "curve": curve if validated else [],
             "validation_episodes": self.settings.episodes if validated else 0,
-            "validation": {"mean or likeliest": winner.validation, "sampled": drawn} if validated else {},
+            "validation": {"deterministic": winner.validation, "sampled": drawn} if validated else {},
         }  # fmt: skip
 
 

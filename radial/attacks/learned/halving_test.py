@@ -92,7 +92,10 @@ def test_the_result_tells_what_was_tried(fitted: LearnedAttack) -> None:
     assert spent[-1] == fitted.steps
     assert list(lowest) == sorted(lowest, reverse=True)
     decided = fitted.record["validation"]
-    assert fitted.sampled == (decided["sampled"] < decided["mean or likeliest"])
+    assert fitted.validation == min(decided.values())
+    assert fitted.chosen["validation"] == decided["deterministic"]
+    assert fitted.acts == ("sampled" if fitted.sampled else "deterministic")
+    assert fitted.sampled == (decided["sampled"] < decided["deterministic"])
 
 
 def test_it_hurts_more_than_noise(fitted: LearnedAttack) -> None:
