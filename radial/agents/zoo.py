@@ -6,13 +6,16 @@ How an agent is saved and loaded is in `agents.saved`.
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from radial.agents.saved import CARD, load_agent
-from radial.core.agent import Card
-from radial.core.data import BadInput
+from radial.core.errors import BadInput
 from radial.core.text import nearest
 
+if TYPE_CHECKING:  # torch comes with it, and a mistyped name need not wait for that
+    from radial.core.agent import Card
+
 VARIABLE = "RADIAL_ZOO"
+CARD = "card.json"  # in the folder of an agent
 
 
 @dataclass(frozen=True)
@@ -21,7 +24,7 @@ class Resident:
 
     name: str
     path: Path
-    card: Card
+    card: "Card"
 
     @property
     def method(self) -> str:
@@ -42,6 +45,8 @@ def zoo_names() -> list[str]:
 
 def zoo_agents() -> tuple[list[Resident], list[str]]:
     """All agents, each loaded and so known to be whole; and one line for each that cannot be loaded."""
+    from radial.agents.saved import load_agent
+
     whole, broken = [], []
     for name in zoo_names():
         try:

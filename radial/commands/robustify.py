@@ -11,7 +11,7 @@ import tyro
 from rich.table import Table
 
 from radial.commands.terminal import print_json, print_table, say, warnings_said, watch
-from radial.core.data import BadInput
+from radial.core.errors import BadInput
 
 if TYPE_CHECKING:
     from radial.evaluation.play import Evaluation

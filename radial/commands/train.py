@@ -13,7 +13,7 @@ import tyro
 from radial.commands.limits import MOST, check_limits
 from radial.commands.processes import run_all
 from radial.core.checks import brief, check_most, check_whole
-from radial.core.data import BadInput
+from radial.core.errors import BadInput
 
 if TYPE_CHECKING:
     from radial.recipes.recipe import Config

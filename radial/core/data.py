@@ -11,11 +11,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from radial.core.errors import BadInput as BadInput
+
 DTYPES = (torch.float32, torch.float64)
-
-
-class BadInput(ValueError):
-    """The caller's argument is wrong; the message is one line that names it and the allowed values."""
 
 
 class Verdict(StrEnum):

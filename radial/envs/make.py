@@ -14,7 +14,7 @@ from pathlib import Path
 import gymnasium
 import numpy as np
 
-from radial.core.checks import check_whole, is_whole
+from radial.core.checks import MOST_ENVS, MOST_THREADS, check_whole, is_whole
 from radial.core.data import BadInput, EnvSpec, VecEnv
 from radial.envs import envpool_vec, procgen
 from radial.envs.atari import make_atari
@@ -27,7 +27,6 @@ Option = bool | int | float | str
 Options = Mapping[str, Option]
 BACKENDS = ("envpool", "gymnasium")
 MAKING = 5  # multiple of a step's timeout for making 50 envs: packages are imported, ROMs read
-MOST_ENVS, MOST_THREADS = 10_000, 1_024  # of one vector env
 MUJOCO = tuple(f"{task}-{v}" for task in ("Hopper", "Walker2d", "HalfCheetah", "Ant", "Humanoid") for v in ("v4", "v5"))
 NO_FRAMESKIP = "NoFrameskip-v4"
 ATARI_BACKENDS = ("ale", "envpool")
