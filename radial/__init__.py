@@ -89,7 +89,7 @@ _HOMES = {
     "radial.workflows.robustify": "Robustified robustify",
     "radial.workflows.train": "train",
 }
-_MODULES = {
+_RENAMED = {
     "a3c": "radial.objectives.policy_gradient",
     "dqn": "radial.objectives.q_objectives",
     "ppo": "radial.objectives.surrogate",
@@ -114,8 +114,8 @@ if not TYPE_CHECKING:  # a type checker would take every name that is mistyped
         """A public name, or a module of the package, imported now."""
         if name in _HOME_OF:
             found = getattr(import_module(_HOME_OF[name]), name)
-        elif name in _MODULES or find_spec(f"radial.{name}") is not None:
-            found = import_module(_MODULES.get(name, f"radial.{name}"))
+        elif name in _RENAMED or find_spec(f"radial.{name}") is not None:
+            found = import_module(_RENAMED.get(name, f"radial.{name}"))
         else:
             raise AttributeError(f"module 'radial' has no attribute {name!r}")
         globals()[name] = found

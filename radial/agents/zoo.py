@@ -16,6 +16,8 @@ if TYPE_CHECKING:  # torch comes with it, and a mistyped name need not wait for 
 
 VARIABLE = "RADIAL_ZOO"
 CARD = "card.json"  # in the folder of an agent
+MOST_BESIDE = 1_000  # files among which one may have been meant
+SHIPPED = "_zoo"  # the folder in an installed package; setup.py puts it there
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,17 @@ class Resident:
 
 
 def zoo_folder() -> Path:
-    """Where the agents are: the environment variable RADIAL_ZOO, or `zoo/` beside the package."""
-    return Path(os.environ.get(VARIABLE) or Path(__file__).parent.parent.parent / "zoo")
+    """Where the agents are: in a checkout `zoo/`, else the folder that was installed; RADIAL_ZOO names another."""
+    package = Path(__file__).parent.parent
+    checkout = package.parent / "zoo"
+    here = checkout if (package.parent / "pyproject.toml").is_file() else package / SHIPPED
+    return Path(os.environ.get(VARIABLE) or here)
+
+
+def check_own_zoo() -> None:
+    """Refuse to add agents to the folder that was installed: the next installation would remove them."""
+    if zoo_folder().name == SHIPPED:
+        raise BadInput(f"{zoo_folder()} belongs to the installed package; set {VARIABLE} to a folder of your own")
 
 
 def zoo_names() -> list[str]:
@@ -63,4 +74,15 @@ def resolve(agent: str) -> Path:
     names = zoo_names()
     if agent in names:
         return zoo_folder() / agent
-    raise BadInput(f"no agent {agent!r}: neither a folder, nor a file, nor in the zoo{nearest(agent, names)}")
+    near = nearest(agent, [*names, *_beside(Path(agent))])
+    raise BadInput(f"no agent {agent!r}: neither a folder, nor a file, nor in the zoo{near}")
+
+
+def _beside(path: Path) -> list[str]:
+    """Paths that may have been meant: those in the deepest folder of the path that is there."""
+    folder = next((each for each in path.parents if each.is_dir()), None)
+    try:
+        found = [] if folder is None else sorted(folder.iterdir())[:MOST_BESIDE]
+    except OSError:
+        return []
+    return [str(each) for each in found if not each.name.startswith(".")]

@@ -81,6 +81,9 @@ def reproduce(
         print_json(shown.to_json())
     else:
         _print(shown)
+    if not any(entry.ours is not None for line in shown.lines for entry in line.entries):
+        say(f"radial: nothing to show: the zoo has no agent for {table}; `radial zoo list` shows which there are")
+        sys.exit(1)
 
 
 def _draw(name: str, out: Path, episodes: int | None, fresh: bool, as_json: bool) -> None:

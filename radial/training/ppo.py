@@ -28,6 +28,7 @@ from radial.objectives.base import Objective
 from radial.objectives.surrogate import OBJECTIVES, SA, Plain, RadialOverlap, RadialReleased
 from radial.runs.config import LATER, recorded
 from radial.runs.run import Run, Stopped, derived_seed
+from radial.runs.tracking import Tracking
 from radial.training.adversary import RolloutAttack
 from radial.training.ppo_update import STANDARDIZE, Learner, Limits, Minibatch
 from radial.training.ramp import Guide, some, time_at
@@ -141,6 +142,7 @@ def train_ppo(
     device: str | torch.device = "cpu",
     threads: int | None = None,
     quiet: bool = False,
+    track: Tracking | None = None,
 ) -> PPOAgent:
     """Train an agent. With `out`, everything is logged and saved there and a stopped run can be resumed.
 
@@ -155,7 +157,7 @@ def train_ppo(
     if config.anchor and init is None:
         raise BadInput(f"anchor must be 0 without an init to hold on to, got {config.anchor}")
     settings = recorded(config, seed, init, guide)
-    with Run.open(out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet) as run:
+    with Run.open(out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet, track=track) as run:
         agent, learner, scale, rng = set_up(config, seed, torch.device(device), init)
         anchor = sight_of(copy.deepcopy(agent)) if config.anchor else None
         step, update = 0, 0

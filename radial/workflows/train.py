@@ -8,6 +8,7 @@ import math
 import subprocess
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from radial.objectives import q_objectives as of_dqn
 from radial.objectives import surrogate as of_ppo
 from radial.recipes.recipe import Config
 from radial.runs.config import encode
+from radial.runs.tracking import Tracking, run_name
 from radial.training import a3c, dqn, ppo
 from radial.training.ramp import Guide
 
@@ -58,6 +60,8 @@ def train(
     threads: int | None = None,
     quiet: bool = False,
     recipe: str | None = None,
+    track: Tracking | None = None,
+    origin: str | None = None,
 ) -> AnyAgent:
     """Train an agent. With `out` the run is logged and saved there, and the agent itself in out/agent.
 
@@ -66,6 +70,8 @@ def train(
     guide    sets the clock of the schedules, as `robustify` does; None: they follow the env steps
     threads  of the simulator; no result depends on it
     recipe   the name the config goes by, for the card
+    track    where metrics go besides metrics.jsonl; None: TensorBoard events in out/tb
+    origin   where the settings come from, for the card, if from no recipe for this env
     """
     seed = check_whole("seed", seed, 0)
     if resume and out is None:
@@ -80,6 +86,9 @@ def train(
         more["init"] = start
     if guide is not None:
         more["guide"] = guide
+    if track is not None:
+        track.check()
+        more["track"] = track if track.name else replace(track, name=run_name(config.env.id, recipe or "train", seed))
     folder = None if out is None else Path(out)
     if folder is not None:
         check_target(folder / AGENT)
@@ -88,12 +97,13 @@ def train(
     )
     if folder is not None and resume and (folder / AGENT / CARD).is_file():
         return read_folder(folder / AGENT)  # the run was finished, and what has been found out since is on the card
-    origin = {"init": _weights_id(more["init"])} if "init" in more else {}
+    facts: dict[str, Any] = {} if origin is None else {"notes": [origin]}
+    facts |= {"init": _weights_id(more["init"])} if "init" in more else {}
     if isinstance(config, a3c.A3CConfig):
-        origin["resume"] = config.resumes
+        facts["resume"] = config.resumes
     agent.card = Card(
         env=config.env,
-        recipe={"name": recipe, "config": encode(config), **origin},
+        recipe={"name": recipe, "config": encode(config), **facts},
         seed=seed,
         steps=config.total_steps,
         commit=_commit(),
