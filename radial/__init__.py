@@ -50,6 +50,7 @@ if TYPE_CHECKING:  # for editors and type checkers; a name is imported when it i
     from radial.training.ppo import PPOConfig
     from radial.workflows.audit.audit import assert_robust, audit
     from radial.workflows.audit.result import AuditResult
+    from radial.workflows.guard import Guard, GuardedStep, guard
     from radial.workflows.loading import load
     from radial.workflows.robustify import Robustified, robustify
     from radial.workflows.train import train
@@ -85,6 +86,7 @@ _HOMES = {
     "radial.training.ppo": "PPOConfig",
     "radial.workflows.audit.audit": "assert_robust audit",
     "radial.workflows.audit.result": "AuditResult",
+    "radial.workflows.guard": "Guard GuardedStep guard",
     "radial.workflows.loading": "load",
     "radial.workflows.robustify": "Robustified robustify",
     "radial.workflows.train": "train",
@@ -98,11 +100,12 @@ _RENAMED = {
 __all__ = [
     "ATTACKS", "FGSM", "MAD", "METHODS", "PGD", "RECIPES", "SUITES", "A3CConfig", "ActorCritic", "AtariActorCritic",
     "AuditResult", "BadInput", "Ball", "Bounds", "CategoricalAgent", "Compounding", "Constant", "Critic", "DQNConfig",
-    "EnvSpec", "Evaluation", "Exponential", "GaussianAgent", "ImpalaAgent", "ImpalaResNet", "Linear", "NoAttack",
-    "PPOConfig", "QAgent", "RandomNoise", "RobustSarsa", "Robustified", "Smoothed", "SoundnessError", "Step",
-    "Transfer", "UnsupportedLayer", "Verdict", "__version__", "a3c", "acr", "assert_robust", "audit", "awc", "best_of",
-    "certify_action", "crown", "crown_ibp", "dqn", "evaluate", "gwc", "ibp", "load", "make_env", "mixed",
-    "possible_actions", "ppo", "reach", "recipe", "robustify", "save", "sound", "train", "wrap",
+    "EnvSpec", "Evaluation", "Exponential", "GaussianAgent", "Guard", "GuardedStep", "ImpalaAgent", "ImpalaResNet",
+    "Linear", "NoAttack", "PPOConfig", "QAgent", "RandomNoise", "RobustSarsa", "Robustified", "Smoothed",
+    "SoundnessError", "Step", "Transfer", "UnsupportedLayer", "Verdict", "__version__", "a3c", "acr", "assert_robust",
+    "audit", "awc", "best_of", "certify_action", "crown", "crown_ibp", "dqn", "evaluate", "guard", "gwc", "ibp",
+    "load", "make_env", "mixed", "possible_actions", "ppo", "reach", "recipe", "robustify", "save", "sound", "train",
+    "wrap",
 ]  # fmt: skip
 
 

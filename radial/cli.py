@@ -40,6 +40,7 @@ BENCH = {
     "dqn": "robust updates against plain ones, and a training end to end",
     "a3c": "steps per second by number of workers",
     "procgen": "training against the games alone and the network alone; memory",
+    "guard": "the run-time guard against the plain agent, per step",
 }
 NAMES: dict[str, Sequence[str]] = {
     **{command.__name__: () for command in COMMANDS}, "zoo": tuple(ZOO), "bench": tuple(BENCH),

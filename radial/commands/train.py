@@ -140,8 +140,7 @@ def _train_one(order: Order, seed: int, threads: int | None, out: Path, resume: 
     from radial.runs.tracking import Tracking
     from radial.workflows import train as training
 
-    with warnings_said():
-        config, source = _prepared(order, seed)
+    config, source = _prepared(order, seed)
     if not resume:
         _check_free(out)
     if source:
@@ -212,17 +211,20 @@ def _prepared(order: Order, seed: int) -> tuple["Config", str | None]:
 
 def _settings(order: Order) -> tuple["Config", str | None]:
     """The settings of a recipe, of a recipe in another environment, or of an algorithm; and where they come from."""
+    from radial.commands.terminal import warnings_said
     from radial.core.text import spell_radius
     from radial.recipes.elsewhere import default_config, in_env
     from radial.recipes.recipe import recipe
 
     if order.recipe is None:
-        config, source = default_config(str(order.algorithm), str(order.env))
+        with warnings_said():
+            config, source = default_config(str(order.algorithm), str(order.env))
         return config, f"{config.env.id}: {source}, {config.total_steps:,} steps"
     known = recipe(order.recipe)
     if order.env is None:
         return known.config, None
-    config = in_env(known, order.env)
+    with warnings_said():
+        config = in_env(known, order.env)
     own, radius = known.config.env.id, config.objective.coefficients(config.total_steps).get("radius")
     units = "" if radius is None else f"; its ε = {spell_radius(radius)} was chosen for {own}"
     return config, f"{config.env.id}: the settings of {order.recipe}, a recipe for {own}{units}"
