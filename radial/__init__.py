@@ -3,7 +3,7 @@
 import radial as rr
 
 agent = rr.train(rr.recipe("cartpole-radial-ppo").config, seed=0)
-print(rr.evaluate(agent, "CartPole-v1", rr.MAD(), radius=0.1, episodes=20))
+print(rr.evaluate(agent, "CartPole-v1", "mad", radius=0.1, episodes=20))
 
 ball = rr.Ball(observations, radius=1 / 255, low=0.0, high=1.0)
 bounds = rr.crown_ibp(network, ball)
@@ -37,7 +37,7 @@ if TYPE_CHECKING:  # for editors and type checkers; a name is imported when it i
     from radial.core.schedules import Constant, Exponential, Linear, Smoothed
     from radial.envs.make import SUITES, make_env
     from radial.evaluation.certificates import acr, gwc
-    from radial.evaluation.play import Evaluation, evaluate
+    from radial.evaluation.play import Evaluation
     from radial.evaluation.prover import SoundnessError, possible_actions
     from radial.evaluation.reach import reach
     from radial.evaluation.worst_case import awc
@@ -48,6 +48,7 @@ if TYPE_CHECKING:  # for editors and type checkers; a name is imported when it i
     from radial.training.a3c import A3CConfig
     from radial.training.dqn import DQNConfig
     from radial.training.ppo import PPOConfig
+    from radial.workflows.attack_names import evaluate_by_name as evaluate
     from radial.workflows.audit.audit import assert_robust, audit
     from radial.workflows.audit.result import AuditResult
     from radial.workflows.guard import Guard, GuardedStep, guard
@@ -76,7 +77,7 @@ _HOMES = {
     "radial.core.schedules": "Constant Exponential Linear Smoothed",
     "radial.envs.make": "SUITES make_env",
     "radial.evaluation.certificates": "acr gwc",
-    "radial.evaluation.play": "Evaluation evaluate",
+    "radial.evaluation.play": "Evaluation",
     "radial.evaluation.prover": "SoundnessError possible_actions",
     "radial.evaluation.reach": "reach",
     "radial.evaluation.worst_case": "awc",
@@ -92,6 +93,7 @@ _HOMES = {
     "radial.workflows.train": "train",
 }
 _RENAMED = {
+    "evaluate": "radial.workflows.attack_names.evaluate_by_name",
     "a3c": "radial.objectives.policy_gradient",
     "dqn": "radial.objectives.q_objectives",
     "ppo": "radial.objectives.surrogate",
@@ -115,10 +117,12 @@ if not TYPE_CHECKING:  # a type checker would take every name that is mistyped
 
     def __getattr__(name: str) -> object:
         """A public name, or a module of the package, imported now."""
-        if name in _HOME_OF:
-            found = getattr(import_module(_HOME_OF[name]), name)
-        elif name in _RENAMED or find_spec(f"radial.{name}") is not None:
-            found = import_module(_RENAMED.get(name, f"radial.{name}"))
+        path = _RENAMED.get(name, f"{_HOME_OF.get(name, 'radial')}.{name}")
+        home, _, inner = path.rpartition(".")
+        if home != "radial" and hasattr(import_module(home), inner):
+            found = getattr(import_module(home), inner)
+        elif find_spec(path) is not None:
+            found = import_module(path)
         else:
             raise AttributeError(f"module 'radial' has no attribute {name!r}")
         globals()[name] = found
