@@ -37,9 +37,6 @@ def test_a_file_and_a_module_of_the_working_folder(tmp_path: Path, monkeypatch: 
         assert gymnasium.make("ByFile-v0").spec is not None
         assert gymnasium.make("ByName-v0").spec is not None
         assert os.environ[IMPORT_VARIABLE] == f"{file}{os.pathsep}by_name_of_mine"
-        code = "import radial.envs.custom as c, gymnasium; c.import_inherited(); gymnasium.make('ByName-v0')"
-        child = subprocess.run([sys.executable, "-c", code])
-        assert child.returncode == 0
     assert IMPORT_VARIABLE not in os.environ
     assert sys.path == path
 
@@ -69,3 +66,34 @@ def test_what_cannot_be_meant_is_refused(tmp_path: Path, monkeypatch: pytest.Mon
     (tmp_path / "json.py").touch()
     with pytest.raises(BadInput, match="another module 'json'"):
         import_module("json.py")
+
+
+def radial(folder: Path, *arguments: str) -> "subprocess.CompletedProcess[str]":
+    command = [sys.executable, "-m", "radial", *arguments]
+    here = {"PYTHONPATH": str(Path(__file__).parents[2]), "OMP_NUM_THREADS": "1"}
+    return subprocess.run(command, cwd=folder, env={**os.environ, **here}, capture_output=True, text=True)
+
+
+def test_the_command_line_trains_in_an_env_of_ones_own(tmp_path: Path) -> None:
+    write(tmp_path, "envs_of_mine", "OfMine-v0")
+    small = ("--set", "rollout=64", "minibatch=16", "epochs=1", "num_envs=4", "compile=false", "--track", "none")
+    trained = radial(
+        tmp_path, "train", "--env", "OfMine-v0", "--algorithm", "ppo", "--steps", "1e2", *small,
+        "--seeds", "3", "--out", "runs", "--import", "envs_of_mine",
+    )  # fmt: skip
+    assert trained.returncode == 0, trained.stderr
+    assert all(len(line) <= 80 for line in trained.stderr.splitlines() if "steps/s" in line)
+    card = (tmp_path / "runs" / "seed3" / "agent" / "card.json").read_text()
+    assert "the defaults of ppo for vectors, discrete actions" in card
+    played = radial(tmp_path, "evaluate", "runs/seed3", "--episodes", "1", "--json", "--import", "./envs_of_mine.py")
+    assert played.returncode == 0, played.stderr
+
+
+@pytest.mark.nightly
+def test_workers_of_a3c_import_it_too(tmp_path: Path) -> None:
+    write(tmp_path, "envs_of_mine", "OfMine-v0")
+    trained = radial(
+        tmp_path, "train", "cartpole-a3c", "--env", "OfMine-v0", "--steps", "2_000", "--set", "workers=2",
+        "compile=false", "--out", "run", "--import", "envs_of_mine.py",
+    )  # fmt: skip
+    assert trained.returncode == 0, trained.stderr
