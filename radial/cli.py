@@ -6,24 +6,18 @@ Parsing is in `commands.parsing`, each command in a file of its own; every one t
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 
-import torch
 from tyro.extras import SubcommandApp
 
 from radial.commands import interrupt
 from radial.commands.attack import fit_attack
 from radial.commands.audit import audit
-from radial.commands.bench_a3c import bench_a3c
-from radial.commands.bench_attacks import bench_attacks
-from radial.commands.bench_bounds import bench_bounds
-from radial.commands.bench_dqn import bench_dqn
-from radial.commands.bench_ppo import bench_ppo
-from radial.commands.bench_procgen import bench_procgen
 from radial.commands.certify import certify
 from radial.commands.evaluate import evaluate
 from radial.commands.export import export
 from radial.commands.leaderboard import leaderboard
-from radial.commands.parsing import later, parse
+from radial.commands.parsing import check_names, later, parse
 from radial.commands.recipes import recipes
 from radial.commands.report import report
 from radial.commands.reproduce import reproduce
@@ -32,18 +26,8 @@ from radial.commands.terminal import give_up_stdout, say, silent_event_writer, w
 from radial.commands.train import train
 from radial.commands.version import version
 from radial.commands.zoo import add_zoo, list_zoo
-from radial.core.data import BadInput
-from radial.envs.contract import EnvFault
-from radial.evaluation.prover import SoundnessError
-from radial.runs.files import Corrupt
-from radial.runs.run import Stopped
-from radial.training.a3c_workers import WorkerFailed
+from radial.core.errors import BadInput
 
-# Corrupt is bad input to the library, but nobody asked for it on the command line.
-FAULTS = (
-    Corrupt, EnvFault, FloatingPointError, MemoryError, OSError, RecursionError, SoundnessError, WorkerFailed,
-    torch.OutOfMemoryError,
-)  # fmt: skip
 # Torch has no types of its own for these: no memory, and a checkpoint without the tensors of its agent.
 FAULTS_OF_TORCH = ("DefaultCPUAllocator", "Error(s) in loading state_dict")
 MAX_LINE = 2_000  # characters of a message
@@ -52,25 +36,47 @@ DESCRIPTION = "Train, attack and certify deep-RL agents that withstand perturbed
 COMMANDS = (audit, train, robustify, evaluate, certify, export, report, reproduce, leaderboard, recipes, version)
 ATTACK: dict[str, Callable[..., None]] = {"fit": fit_attack}
 ZOO: dict[str, Callable[..., None]] = {"list": list_zoo, "add": add_zoo}
-BENCH: dict[str, Callable[..., None]] = {
-    "bounds": bench_bounds,
-    "ppo": bench_ppo,
-    "dqn": bench_dqn,
-    "a3c": bench_a3c,
-    "procgen": bench_procgen,
-    "attacks": bench_attacks,
+# By what they measure; imported when one is asked for, since they bring torch with them.
+BENCH = {
+    "bounds": "each bound method against the plain network: time and memory",
+    "ppo": "training against stepping with random actions",
+    "dqn": "robust updates against plain ones, and a training end to end",
+    "a3c": "steps per second by number of workers",
+    "procgen": "training against the games alone and the network alone; memory",
+    "guard": "the run-time guard against the plain agent, per step",
+    "attacks": "training an adversary against training an agent",
 }
+NAMES: dict[str, Sequence[str]] = {
+    **{command.__name__: () for command in COMMANDS}, "attack": tuple(ATTACK), "zoo": tuple(ZOO), "bench": tuple(BENCH),
+}  # fmt: skip
 
 
-def build() -> SubcommandApp:
-    """The parser of all commands."""
+def build(arguments: Sequence[str]) -> SubcommandApp:
+    """The parser of all commands, in full of the one that the arguments ask for.
+
+    The options of a bench that is not asked for are left out, unless a shell wants to complete them.
+    """
     app = SubcommandApp()
     for command in COMMANDS:
         app.command(later(command))
     app.command(_group(ATTACK), name="attack", help="adversaries that learn: train one against an agent")
     app.command(_group(ZOO), name="zoo", help="the trained agents that come with the repository")
-    app.command(_group(BENCH), name="bench", help="measure speed and memory on this machine, as ratios in one run")
+    everything = any(argument.startswith("--tyro-") for argument in arguments)
+    benches = {name: _bench(name, everything or list(arguments[:2]) == ["bench", name]) for name in BENCH}
+    app.command(_group(benches), name="bench", help="measure speed and memory on this machine, as ratios in one run")
     return app
+
+
+def _bench(name: str, wanted: bool) -> Callable[..., None]:
+    """A bench, or one line in its place."""
+    if wanted:
+        found: Callable[..., None] = getattr(import_module(f"radial.commands.bench_{name}"), f"bench_{name}")
+        return found
+
+    def line() -> None: ...
+
+    line.__doc__ = BENCH[name]
+    return line
 
 
 def _group(commands: dict[str, Callable[..., None]]) -> SubcommandApp:
@@ -89,7 +95,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         interrupt.end()
         write_anything()
-        run = parse(build(), arguments, DESCRIPTION)
+        given = sys.argv[1:] if arguments is None else list(arguments)
+        check_names(given, NAMES)
+        run = parse(build(given), given, DESCRIPTION)
         with silent_event_writer():
             run()
         sys.stdout.flush()
@@ -107,20 +115,37 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def exit_code(error: Exception) -> int | None:
     """The exit code of an error that one line can tell; None for all others, which are bugs and keep a traceback."""
-    if isinstance(error, Stopped):
-        return error.code
-    if isinstance(error, FAULTS):
+    if "torch" in sys.modules:  # without it no run can have begun
+        from radial.runs.run import Stopped
+
+        if isinstance(error, Stopped):
+            return error.code
+    if isinstance(error, faults()):
         return 1
     if isinstance(error, RuntimeError) and any(text in str(error) for text in FAULTS_OF_TORCH):
         return 1
     return 2 if isinstance(error, BadInput) else None
 
 
+def faults() -> tuple[type[Exception], ...]:
+    """Errors on the way that are nobody's bad input; where torch was not imported, only Python's own can happen."""
+    plain = (FloatingPointError, MemoryError, OSError, RecursionError)
+    if "torch" not in sys.modules:
+        return plain
+    import torch
+
+    from radial.envs.contract import EnvFault
+    from radial.evaluation.prover import SoundnessError
+    from radial.runs.files import Corrupt
+    from radial.training.a3c_workers import WorkerFailed
+
+    # Corrupt is bad input to the library, but nobody asked for it on the command line.
+    return (*plain, Corrupt, EnvFault, SoundnessError, WorkerFailed, torch.OutOfMemoryError)
+
+
 def _in_one_line(error: Exception) -> str:
-    text = str(error)
-    if isinstance(error, WorkerFailed):
-        text = error.summary
-    elif isinstance(error, OSError) and error.filename is not None:
+    text = str(getattr(error, "summary", error))  # of a failed worker, whose message is a whole traceback
+    if isinstance(error, OSError) and error.filename is not None:
         text = f"{os.fsdecode(error.filename)}: {error.strerror}"
     elif isinstance(error, MemoryError):
         text = f"out of memory; {text}" if text else "out of memory"

@@ -1,8 +1,11 @@
 """The package as a newcomer meets it: it imports, quickly; its commands work; its documents tell the truth."""
 
+import ast
 import importlib
 import json
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -38,7 +41,7 @@ def test_every_declared_dependency_imports() -> None:
 
 def test_extras_are_complete() -> None:
     extras = PROJECT["optional-dependencies"]
-    assert {"atari", "mujoco", "envpool", "procgen", "report", "sb3", "onnx", "all", "dev"} == set(extras)
+    assert {"atari", "mujoco", "envpool", "procgen", "report", "sb3", "onnx", "wandb", "all", "dev"} == set(extras)
     assert "mujoco>=3.3,<4" in extras["mujoco"]
     assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text()
 
@@ -48,6 +51,53 @@ def test_import_brings_in_nothing_heavy() -> None:
     heavy = ("envpool", "mujoco", "matplotlib", "tyro", "scipy", "ray", "tensorboard")
     code = f"import sys, radial; print([m for m in {heavy} if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    "arguments", [["version"], ["--help"], ["train", "--help"], ["trian"], ["train", "no-recipe"], ["audit", "no-file"]]
+)
+def test_nobody_waits_for_torch_to_be_told_little(arguments: list[str]) -> None:
+    code = f"""
+import sys
+from radial.cli import main
+try:
+    main({arguments!r})
+except SystemExit:
+    pass
+sys.exit("torch" in sys.modules)
+"""
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+def test_names_are_imported_late_and_all_of_them() -> None:
+    """The imports that a type checker sees and the table of late imports name the same things in the same places."""
+    tree = ast.parse((ROOT / "radial" / "__init__.py").read_text())
+    block = next(node for node in tree.body if isinstance(node, ast.If))
+    seen = {
+        alias.asname or alias.name: f"{node.module}.{alias.name}"
+        for node in block.body if isinstance(node, ast.ImportFrom) for alias in node.names
+    }  # fmt: skip
+    late = {name: f"{module}.{name}" for module, names in rr._HOMES.items() for name in names.split()}
+    assert seen == late | rr._RENAMED
+    assert set(rr.__all__) == {*seen, "__version__"}
+    with pytest.raises(AttributeError, match="nonsense"):
+        rr.nonsense  # noqa: B018
+
+
+def test_the_wheel_brings_the_zoo(tmp_path: Path) -> None:
+    for name in ("radial", "zoo"):
+        shutil.copytree(ROOT / name, tmp_path / "source" / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tmp_path / "source")
+    pip = [sys.executable, "-m", "pip", "--disable-pip-version-check", "install", "--quiet", "--no-deps", "--no-index"]
+    installed = tmp_path / "installed"
+    subprocess.run([*pip, "--no-build-isolation", "--target", installed, tmp_path / "source"], check=True)
+    here = {name: value for name, value in os.environ.items() if name != "RADIAL_ZOO"} | {"PYTHONPATH": str(installed)}
+    command = [sys.executable, "-m", "radial", "evaluate", "cartpole-radial-dqn", "--episodes", "1", "--json"]
+    done = subprocess.run(command, cwd=tmp_path, env=here, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["mean"] == 500.0
+    assert (installed / "radial" / "_zoo" / "hopper-radial-ppo" / "card.json").is_file()
 
 
 def test_public_names_exist_and_are_documented() -> None:

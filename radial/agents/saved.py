@@ -22,13 +22,14 @@ from radial.agents.importers import IMPORTERS
 from radial.agents.networks import ACTIVATIONS
 from radial.agents.policies import CategoricalAgent, GaussianAgent, RawAgent
 from radial.agents.weights import blank_agent, fill, read_tensors, strict_json
+from radial.agents.zoo import CARD as CARD
 from radial.core.agent import Card
 from radial.core.data import BadInput, Continuous, EnvSpec
 from radial.core.text import clean
 
 CARD_FORMAT = 1
 WIDER_FORMAT = 2  # the format of agents that need one of the fields in MORE
-WEIGHTS, CARD = "weights.safetensors", "card.json"
+WEIGHTS = "weights.safetensors"
 CARD_SIZE = 1 << 20  # bytes
 LARGEST_SIZE = 1 << 20  # of a size in a card: limits the network that is built before its weights are read
 FIELDS = {"format", "kind", "observation_shape", "actions", "hidden", "clip", "env", "recipe", "seed", "steps",

@@ -6,13 +6,18 @@ How an agent is saved and loaded is in `agents.saved`.
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from radial.agents.saved import CARD, load_agent
-from radial.core.agent import Card
-from radial.core.data import BadInput
+from radial.core.errors import BadInput
 from radial.core.text import nearest
 
+if TYPE_CHECKING:  # torch comes with it, and a mistyped name need not wait for that
+    from radial.core.agent import Card
+
 VARIABLE = "RADIAL_ZOO"
+CARD = "card.json"  # in the folder of an agent
+MOST_BESIDE = 1_000  # files among which one may have been meant
+SHIPPED = "_zoo"  # the folder in an installed package; setup.py puts it there
 
 
 @dataclass(frozen=True)
@@ -21,7 +26,7 @@ class Resident:
 
     name: str
     path: Path
-    card: Card
+    card: "Card"
 
     @property
     def method(self) -> str:
@@ -30,8 +35,17 @@ class Resident:
 
 
 def zoo_folder() -> Path:
-    """Where the agents are: the environment variable RADIAL_ZOO, or `zoo/` beside the package."""
-    return Path(os.environ.get(VARIABLE) or Path(__file__).parent.parent.parent / "zoo")
+    """Where the agents are: in a checkout `zoo/`, else the folder that was installed; RADIAL_ZOO names another."""
+    package = Path(__file__).parent.parent
+    checkout = package.parent / "zoo"
+    here = checkout if (package.parent / "pyproject.toml").is_file() else package / SHIPPED
+    return Path(os.environ.get(VARIABLE) or here)
+
+
+def check_own_zoo() -> None:
+    """Refuse to add agents to the folder that was installed: the next installation would remove them."""
+    if zoo_folder().name == SHIPPED:
+        raise BadInput(f"{zoo_folder()} belongs to the installed package; set {VARIABLE} to a folder of your own")
 
 
 def zoo_names() -> list[str]:
@@ -42,6 +56,8 @@ def zoo_names() -> list[str]:
 
 def zoo_agents() -> tuple[list[Resident], list[str]]:
     """All agents, each loaded and so known to be whole; and one line for each that cannot be loaded."""
+    from radial.agents.saved import load_agent
+
     whole, broken = [], []
     for name in zoo_names():
         try:
@@ -58,4 +74,15 @@ def resolve(agent: str) -> Path:
     names = zoo_names()
     if agent in names:
         return zoo_folder() / agent
-    raise BadInput(f"no agent {agent!r}: neither a folder, nor a file, nor in the zoo{nearest(agent, names)}")
+    near = nearest(agent, [*names, *_beside(Path(agent))])
+    raise BadInput(f"no agent {agent!r}: neither a folder, nor a file, nor in the zoo{near}")
+
+
+def _beside(path: Path) -> list[str]:
+    """Paths that may have been meant: those in the deepest folder of the path that is there."""
+    folder = next((each for each in path.parents if each.is_dir()), None)
+    try:
+        found = [] if folder is None else sorted(folder.iterdir())[:MOST_BESIDE]
+    except OSError:
+        return []
+    return [str(each) for each in found if not each.name.startswith(".")]

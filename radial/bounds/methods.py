@@ -74,6 +74,19 @@ def crown(
 METHODS: dict[str, Callable[..., Bounds]] = {"ibp": ibp, "crown-ibp": crown_ibp, "crown": crown}
 
 
+def outward_arithmetic(name: str, network: nn.Module, ball: Ball, rows: Tensor | None, dtype: torch.dtype) -> Bounds:
+    """The numbers of `sound(name)` and none of its checks, so that a caller who has made them can compile the rest.
+
+    name   a key of METHODS
+    ball   center (B, *obs) in float64, `Ball.unchecked`        rows  float64
+    dtype  of the network, and of the result
+    """
+    rounding = Rounding(dtype)
+    tighten_all, substitute = {"ibp": (False, False), "crown-ibp": (False, True), "crown": (True, True)}[name]
+    exact, _ = _bounds(network, ball, rows, rounding, MEMORY, tighten_all, substitute)
+    return rounding.outward(exact.lower, exact.upper)
+
+
 def _run(
     network: nn.Module,
     ball: Ball,

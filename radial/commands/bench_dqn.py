@@ -14,7 +14,7 @@ from rich.table import Table
 from radial.agents.q_agent import QAgent
 from radial.commands.measure import keep_freed_memory, machine, median_seconds, torch_device
 from radial.commands.terminal import print_json, print_table, say
-from radial.core.data import BadInput
+from radial.core.errors import BadInput
 from radial.core.schedules import Constant
 from radial.envs.make import make_env
 from radial.objectives.base import Objective

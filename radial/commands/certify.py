@@ -13,7 +13,7 @@ from rich.table import Table
 
 from radial.commands.processes import one_thread_for
 from radial.commands.terminal import print_json, print_table, progress, warnings_said
-from radial.core.data import BadInput
+from radial.core.errors import BadInput
 
 METRICS = ("gwc", "acr", "awc")
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from radial.core.checks import check_most
-from radial.core.data import BadInput
-from radial.envs.make import MOST_ENVS, MOST_THREADS
+from radial.core.checks import MOST_ENVS, MOST_THREADS, check_most
+from radial.core.errors import BadInput
 
 MAX_ARGUMENT = 4_096  # characters
 MAX_NAME = 255  # bytes of a file's name, on every usual file system

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from radial.core.data import BadInput
+from radial.core.errors import BadInput
 
 Job = Callable[[], object]
 

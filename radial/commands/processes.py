@@ -82,7 +82,7 @@ class _Children:
         """A process with one thread, in a session of its own: a terminal's Ctrl-C must reach it once, through us."""
         process = subprocess.Popen(
             [sys.executable, "-m", "radial", *arguments],
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            env={**os.environ, "OMP_NUM_THREADS": "1", "COLUMNS": str(80 - len(f"{name}: "))},  # its lines get a prefix
             stdin=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,

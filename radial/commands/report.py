@@ -7,7 +7,7 @@ import tyro
 
 from radial.commands.parsing import flat
 from radial.commands.terminal import print_json, say, warnings_said
-from radial.core.data import BadInput
+from radial.core.errors import BadInput
 
 LARGEST = 64 << 20  # bytes of an audit.json
 

@@ -15,7 +15,7 @@ from rich.table import Table
 from radial.commands.processes import one_thread_for, run_all
 from radial.commands.terminal import print_json, print_table, say, watch
 from radial.commands.train import check_number, parse_seeds
-from radial.core.data import BadInput
+from radial.core.errors import BadInput
 
 if TYPE_CHECKING:
     from radial.workflows.reproduce import Result
@@ -81,6 +81,9 @@ def reproduce(
         print_json(shown.to_json())
     else:
         _print(shown)
+    if not any(entry.ours is not None for line in shown.lines for entry in line.entries):
+        say(f"radial: nothing to show: the zoo has no agent for {table}; `radial zoo list` shows which there are")
+        sys.exit(1)
 
 
 def _draw(name: str, out: Path, episodes: int | None, fresh: bool, as_json: bool) -> None:

@@ -47,8 +47,10 @@ def test_files_markdown_and_json(no_figure: None, capsys: pytest.CaptureFixture[
 
 def test_no_matplotlib_no_figure(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert run("reproduce", "mujoco-compounding", "--out", "here") == 0
-    assert "pip install 'radial-rl[report]'" in capsys.readouterr().err
+    assert run("reproduce", "mujoco-compounding", "--out", "here") == 1  # the zoo is empty
+    said = capsys.readouterr().err
+    assert "pip install 'radial-rl[report]'" in said
+    assert "nothing to show" in said
     assert {path.name for path in Path("here").iterdir()} == {"mujoco-compounding.json", "mujoco-compounding.md"}
 
 

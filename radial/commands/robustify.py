@@ -11,7 +11,7 @@ import tyro
 from rich.table import Table
 
 from radial.commands.terminal import print_json, print_table, say, warnings_said, watch
-from radial.core.data import BadInput
+from radial.core.errors import BadInput
 
 if TYPE_CHECKING:
     from radial.evaluation.play import Evaluation
@@ -34,6 +34,8 @@ def robustify(
     resume: bool = False,
     threads: int | None = None,
     device: str = "cpu",
+    track: str = "tensorboard",
+    track_project: str = "radial",
     json: bool = False,
 ) -> None:
     """Fine-tune an agent with the RADIAL loss, pausing the ε ramp if the clean return drops; compare before and after.
@@ -56,6 +58,8 @@ def robustify(
         resume: resume the run in that folder.
         threads: of torch and of the simulator; default: one torch thread, one simulator thread per core.
         device: cpu, or cuda where there is one.
+        track: tensorboard, wandb (Weights & Biases, beside it) or none: where metrics go besides metrics.jsonl.
+        track_project: project of Weights & Biases.
         json: print one JSON object instead of a table.
     """
     import torch
@@ -65,12 +69,15 @@ def robustify(
     from radial.commands.train import check_number, traceback_kept
     from radial.envs.make import example_for
     from radial.recipes.recipe import parse_radius
+    from radial.runs.tracking import Tracking
     from radial.workflows.loading import load
     from radial.workflows.robustify import robustify as make_robust
 
     if radius is None:
         raise BadInput("robustify needs a --radius, such as 0.075 or 1/255")
     check_number("threads", threads, 1)
+    tracking = Tracking(track, track_project)
+    tracking.check()
     with warnings_said():
         loaded = own(load(agent, env), "agent")
     if loaded.card.env is None:
@@ -83,6 +90,7 @@ def robustify(
         found = make_robust(
             loaded, parse_radius(radius), steps, kappa=kappa, objective=objective, tolerance=tolerance, seed=seed,
             episodes=episodes, out=folder, resume=resume, device=device, threads=threads, watch=watch,
+            track=tracking,
         )  # fmt: skip
     if json:
         print_json(found.to_json() | {"out": str(folder)})

@@ -5,6 +5,7 @@ How one is trained is in `workflows.train`; how several processes are looked aft
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ import tyro
 from radial.commands.limits import MOST, check_limits
 from radial.commands.processes import run_all
 from radial.core.checks import brief, check_most, check_whole
-from radial.core.data import BadInput
+from radial.core.errors import BadInput
 
 if TYPE_CHECKING:
     from radial.recipes.recipe import Config
@@ -22,8 +23,56 @@ MOST_SEEDS = 10_000  # at a time
 TRACEBACK = "error.txt"  # in a run's folder
 
 
+@dataclass(frozen=True)
+class Order:
+    """A training as the command line asks for it, for any seed."""
+
+    recipe: str | None
+    env: str | None
+    algorithm: str | None
+    steps: int | None
+    num_envs: int | None
+    device: str
+    init: str | None
+    settings: tuple[str, ...]
+    track: str
+    track_project: str
+
+    def __post_init__(self) -> None:
+        if self.recipe is None and (self.env is None or self.algorithm is None):
+            raise BadInput("train takes a recipe (`radial recipes` lists them), or --env ID --algorithm ppo|dqn|a3c")
+        if self.recipe is not None:
+            from radial.recipes.book import check_recipe
+
+            check_recipe(self.recipe)
+            if self.algorithm is not None:
+                raise BadInput(f"--algorithm is for a training without a recipe; {self.recipe} has its own")
+
+    @property
+    def name(self) -> str:
+        """For folders, and for the card where it is not the recipe's own."""
+        where = "" if self.env is None else f"-{self.env.replace('/', '-')}"
+        return f"{self.recipe or self.algorithm}{where}"
+
+    def folder(self, seed: int) -> Path:
+        """Where a seed is trained if nobody says."""
+        return Path("runs") / f"{self.name}-seed{seed}"
+
+    def command(self) -> list[str]:
+        """The order as arguments of `radial`, without the seed."""
+        options = {
+            "--env": self.env, "--algorithm": self.algorithm, "--steps": self.steps, "--num-envs": self.num_envs,
+            "--init": self.init, "--device": self.device, "--track": self.track, "--track-project": self.track_project,
+        }  # fmt: skip
+        given = [part for name, value in options.items() if value is not None for part in (name, str(value))]
+        settings = [part for setting in self.settings for part in ("--set", setting)]
+        return ["train", *([] if self.recipe is None else [self.recipe]), *given, *settings]
+
+
 def train(
-    recipe: tyro.conf.Positional[str],
+    recipe: tyro.conf.Positional[str | None] = None,
+    env: str | None = None,
+    algorithm: str | None = None,
     seed: int | None = None,
     seeds: str | None = None,
     jobs: int = 1,
@@ -35,6 +84,8 @@ def train(
     resume: bool = False,
     init: str | None = None,
     set: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = (),
+    track: str = "tensorboard",
+    track_project: str = "radial",
 ) -> None:
     """Train an agent by the name of its recipe; `radial recipes` lists them.
 
@@ -44,10 +95,12 @@ def train(
 
     Args:
         recipe: name of a recipe, such as cartpole-radial-ppo.
+        env: another environment for the recipe's settings, or the one of a training without a recipe.
+        algorithm: ppo, dqn or a3c: a training without a recipe, with defaults for the kind of observations.
         seed: random seed; default 0.
         seeds: several random seeds, such as 0-4; each is a process with one thread, in DIR/seedN with --out DIR.
         jobs: how many of these processes at a time.
-        steps: env steps; the recipe's ramps shrink or stretch in proportion.
+        steps: env steps, such as 300000 or 3e5; the recipe's ramps shrink or stretch in proportion.
         num_envs: parallel environments.
         threads: of torch and of the simulator. Default: one torch thread, which is fastest for small networks, and
             one simulator thread per core.
@@ -56,58 +109,55 @@ def train(
         resume: resume the run in that folder.
         init: an agent to fine-tune: a run's folder, a zoo name, or a third-party checkpoint.
         set: KEY=VALUE …, any setting by its dotted path, such as policy_rate=1e-3 or value_clip=none.
+        track: tensorboard, wandb (Weights & Biases, beside it) or none: where metrics go besides metrics.jsonl.
+        track_project: project of Weights & Biases.
     """
-    settings = [setting for group in set for setting in group]
+    settings = tuple(setting for group in set for setting in group)
     if seed is not None and seeds is not None:
         raise BadInput("give --seed or --seeds, not both")
     check_number("threads", threads, 1)
     check_number("jobs", jobs, 1)
+    order = Order(recipe, env, algorithm, steps, num_envs, device, init, settings, track, track_project)
     if seeds is None:
-        folder = Path("runs") / f"{recipe}-seed{seed or 0}" if out is None else out
-        _train_one(recipe, seed or 0, steps, num_envs, threads, device, folder, resume, init, settings)
+        _train_one(order, seed or 0, threads, order.folder(seed or 0) if out is None else out, resume)
         return
     chosen = parse_seeds(seeds)
-    folders = {n: Path("runs") / f"{recipe}-seed{n}" if out is None else out / f"seed{n}" for n in chosen}
-    _prepared(recipe, chosen[0], steps, num_envs, device, init, settings)  # refuse once, not once per process
+    folders = {n: order.folder(n) if out is None else out / f"seed{n}" for n in chosen}
+    _prepared(order, chosen[0])  # refuse once, not once per process
     if not resume:
         _check_free(*folders.values())
-    given = [
-        *(["--steps", str(steps)] if steps is not None else []),
-        *(["--num-envs", str(num_envs)] if num_envs is not None else []),
-        *(["--resume"] if resume else []),
-        *(["--init", init] if init is not None else []),
-        *(part for setting in settings for part in ("--set", setting)),
-        *("--device", device, "--threads", str(threads or 1)),
-    ]
-    run_all({f"seed {n}": ["train", recipe, "--seed", str(n), "--out", str(folders[n]), *given] for n in chosen}, jobs)
+    given = [*(["--resume"] if resume else []), "--threads", str(threads or 1)]
+    run_all({f"seed {n}": [*order.command(), "--seed", str(n), "--out", str(folders[n]), *given] for n in chosen}, jobs)
 
 
-def _train_one(
-    recipe: str, seed: int, steps: int | None, num_envs: int | None, threads: int | None, device: str,
-    out: Path, resume: bool, init: str | None, settings: list[str],
-) -> None:  # fmt: skip
+def _train_one(order: Order, seed: int, threads: int | None, out: Path, resume: bool) -> None:
     import torch
 
     from radial.agents.zoo import resolve
     from radial.commands.measure import keep_freed_memory
     from radial.commands.terminal import say, warnings_said
     from radial.recipes.recipe import RECIPES
+    from radial.runs.tracking import Tracking
     from radial.workflows import train as training
 
-    config = _prepared(recipe, seed, steps, num_envs, device, init, settings)
+    config, source = _prepared(order, seed)
     if not resume:
         _check_free(out)
-    known = RECIPES()[recipe]
-    full = known.config.total_steps
-    if steps is not None and steps != full:
-        say(f"{steps:,} steps instead of {full:,}: the ramps shrink or stretch in proportion")
-    if init is None and known.init is not None:
+    if source:
+        say(source)
+    known = None if order.recipe is None else RECIPES()[order.recipe]
+    if known is not None and config.total_steps != (full := known.config.total_steps):
+        say(f"{config.total_steps:,} steps instead of {full:,}: the ramps shrink or stretch in proportion")
+    if order.init is None and known is not None and known.init is not None:
         say(f"training from scratch; the paper fine-tunes a standard agent: --init runs/{known.init}-seed{seed}")
     torch.set_num_threads(threads or 1)
     keep_freed_memory()
-    start = None if init is None else resolve(init)
+    start = None if order.init is None else resolve(order.init)
     with warnings_said(), traceback_kept(out):
-        training.train(config, seed, out=out, resume=resume, init=start, device=device, threads=threads, recipe=recipe)
+        training.train(
+            config, seed, out=out, resume=resume, init=start, device=order.device, threads=threads, recipe=order.name,
+            track=Tracking(order.track, order.track_project), origin=source,
+        )  # fmt: skip
     say(f"the agent is in {out}: radial evaluate {out}")
 
 
@@ -134,24 +184,50 @@ def _check_free(*folders: Path) -> None:
         check_free(folder)
 
 
-def _prepared(
-    name: str, seed: int, steps: int | None, num_envs: int | None, device: str, init: str | None, settings: list[str]
-) -> "Config":
-    """The recipe's config with what the command line changes, known to be trainable here, from `init` if given."""
+def _prepared(order: Order, seed: int) -> tuple["Config", str | None]:
+    """The config with what the command line changes, known to be trainable here, from `init` if given.
+
+    Returns it with a line that says where its settings come from, if that is not a recipe for its own environment.
+    """
     from radial.agents.convert import own
     from radial.agents.saved import load_agent
     from radial.agents.zoo import resolve
-    from radial.recipes.recipe import recipe, with_settings, with_steps
+    from radial.recipes.recipe import with_settings, with_steps
+    from radial.runs.tracking import Tracking
     from radial.workflows.train import check_trainable
 
-    config = recipe(name).config
-    if steps is not None:
-        config = with_steps(config, steps)
+    Tracking(order.track, order.track_project).check()
+    start = None if order.init is None else own(load_agent(resolve(order.init)), "init")
+    config, source = _settings(order)
+    if order.steps is not None:
+        config = with_steps(config, order.steps)
     # Together: a number of envs that does not fit the recipe may fit what --set changes.
-    config = with_settings(config, [*settings, *([] if num_envs is None else [f"num_envs={num_envs}"])])
+    more = [] if order.num_envs is None else [f"num_envs={order.num_envs}"]
+    config = with_settings(config, [*order.settings, *more])
     check_limits({"steps": config.total_steps, "num_envs": config.num_envs})
-    check_trainable(config, seed, device, None if init is None else own(load_agent(resolve(init)), "init"))
-    return config
+    check_trainable(config, seed, order.device, start)
+    return config, source
+
+
+def _settings(order: Order) -> tuple["Config", str | None]:
+    """The settings of a recipe, of a recipe in another environment, or of an algorithm; and where they come from."""
+    from radial.commands.terminal import warnings_said
+    from radial.core.text import spell_radius
+    from radial.recipes.elsewhere import default_config, in_env
+    from radial.recipes.recipe import recipe
+
+    if order.recipe is None:
+        with warnings_said():
+            config, source = default_config(str(order.algorithm), str(order.env))
+        return config, f"{config.env.id}: {source}, {config.total_steps:,} steps"
+    known = recipe(order.recipe)
+    if order.env is None:
+        return known.config, None
+    with warnings_said():
+        config = in_env(known, order.env)
+    own, radius = known.config.env.id, config.objective.coefficients(config.total_steps).get("radius")
+    units = "" if radius is None else f"; its ε = {spell_radius(radius)} was chosen for {own}"
+    return config, f"{config.env.id}: the settings of {order.recipe}, a recipe for {own}{units}"
 
 
 def parse_seeds(text: str) -> list[int]:

@@ -8,7 +8,9 @@ from functools import cache
 from numbers import Integral, Real
 from typing import get_args, get_type_hints
 
-from radial.core.data import BadInput
+from radial.core.errors import BadInput
+
+MOST_ENVS, MOST_THREADS = 10_000, 1_024  # of one vector env
 
 
 def check_whole(name: str, value: int, least: int, most: int | None = None) -> int:

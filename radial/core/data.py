@@ -11,12 +11,10 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from radial.core.errors import BadInput as BadInput
+
 DTYPES = (torch.float32, torch.float64)
 LATER: Mapping[str, bool] = {"later": True}  # metadata of a field that older configs do not have
-
-
-class BadInput(ValueError):
-    """The caller's argument is wrong; the message is one line that names it and the allowed values."""
 
 
 class Verdict(StrEnum):

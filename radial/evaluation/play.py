@@ -165,7 +165,7 @@ class Evaluation(statistics.Averaged):
 def evaluate(
     agent: Agent,
     env: EnvSpec | VecEnv | str,
-    attack: Attack | Fittable | None = None,
+    attack: Attack | Fittable | str | None = None,
     radius: float = 0.0,
     episodes: int = 50,
     seed: int = 0,
@@ -184,7 +184,7 @@ def evaluate(
 
     env         an id, a spec, or a fresh VecEnv (used up, left open). MuJoCo is Gymnasium's own unless the spec names
                 a backend: returns are compared with published ones
-    attack      None: none. One with `fit` learns first, in envs of its own
+    attack      None: none. One with `fit` learns first, in envs of its own. `rr.evaluate` takes a name in ATTACKS, too
     radius, p   of the ball, in network units
     seed        everything random follows from it
     num_envs    at most; changes which random numbers fall where and nothing else. None: 50, in ProcGen 64
@@ -197,7 +197,7 @@ def evaluate(
     """
     agent = as_agent(agent)
     check_radius(radius, p)
-    _check_attack(attack)
+    attack = _checked_attack(attack)
     warn_of_pixels(agent, radius)
     episodes, seed = check_whole("episodes", episodes, 1), check_whole("seed", seed, 0)
     num_envs = None if num_envs is None else check_whole("num_envs", num_envs, 1)
@@ -246,11 +246,12 @@ def fitted(attack: Fittable, agent: Agent, spec: EnvSpec, radius: float, p: floa
     return (attack.aimed(radius, p) if isinstance(attack, Aiming) else attack).fit(agent, spec, seed)
 
 
-def _check_attack(attack: object) -> None:
-    """Refuse anything but an attack: a name, or a class in place of one of its objects."""
+def _checked_attack(attack: Attack | Fittable | str | None) -> Attack | Fittable | None:
+    """The attack; anything else is refused: a name, or a class in place of one of its objects."""
     ready = hasattr(attack, "perturb") or hasattr(attack, "fit")
-    if attack is not None and (isinstance(attack, type) or not ready):
+    if isinstance(attack, str | type) or (attack is not None and not ready):
         raise BadInput(f"attack must be None or an attack such as MAD(), got {attack!r}")
+    return attack
 
 
 def under_attack(

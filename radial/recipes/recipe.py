@@ -9,19 +9,18 @@ import tomllib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from radial.core.checks import brief
 from radial.core.data import BadInput
 from radial.core.text import nearest
+from radial.recipes.book import books, check_recipe
 from radial.runs.config import decode, encode
 from radial.training.a3c import A3CConfig
 from radial.training.dqn import DQNConfig
 from radial.training.ppo import PPOConfig
 
-FILES = ("mujoco.toml", "atari.toml", "atari_a3c.toml", "procgen.toml", "classic.toml")
 Config = PPOConfig | DQNConfig | A3CConfig
 ALGORITHMS: dict[str, type[PPOConfig] | type[DQNConfig] | type[A3CConfig]] = {
     "ppo": PPOConfig,
@@ -66,16 +65,14 @@ class Recipe:
 def RECIPES() -> Mapping[str, Recipe]:
     """All recipes by name."""
     found: dict[str, Recipe] = {}
-    for file in FILES:
-        book = tomllib.loads((Path(__file__).parent / file).read_text(encoding="utf-8"))
+    for book in books().values():
         found |= {name: _recipe(book, name) for name in book["recipe"]}
     return MappingProxyType(found)
 
 
 def recipe(name: str) -> Recipe:
     """The recipe of this name."""
-    if name not in RECIPES():
-        raise BadInput(f"unknown recipe {name!r} (`radial recipes` lists them){nearest(name, RECIPES())}")
+    check_recipe(name)
     return RECIPES()[name]
 
 

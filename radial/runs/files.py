@@ -17,7 +17,7 @@ from typing import Any
 
 from safetensors import SafetensorError
 
-from radial.core.data import BadInput
+from radial.core.errors import BadInput
 from radial.core.text import clean, has_surrogate
 
 MAX_JSON = 1 << 26  # bytes

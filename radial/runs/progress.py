@@ -3,6 +3,7 @@
 The values shown are chosen by the training loop.
 """
 
+import shutil
 import sys
 import time
 from typing import Protocol
@@ -10,6 +11,9 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
+WIDTH = 80  # columns of a line at most; COLUMNS may ask for less
+BAR = 10  # columns of the bar on a terminal
+GAP = "  "  # between the parts of a line
 SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_REFRESHES = 0.25
 
@@ -34,6 +38,22 @@ class Silent:
         pass
 
 
+def fit(head: str, text: str, width: int) -> str:
+    """The head and as many parts of the text as the width allows: the first ones and, before those, the last two.
+
+    The last two are the pace, and the first one is the return.
+    """
+    parts = text.split(GAP) if text else []
+    while len(parts) > 1 and len(GAP.join([head, *parts])) > width:
+        del parts[-3 if len(parts) > 3 else -2]
+    return GAP.join([head, *parts])[: max(width, len(head))]
+
+
+def columns() -> int:
+    """How wide a line may be."""
+    return min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+
+
 class PlainLines:
     """A plain line on stderr, at most one per `SECONDS_BETWEEN_LINES`, and the last one in any case."""
 
@@ -41,7 +61,7 @@ class PlainLines:
         self.total, self.due, self.pending = total, 0.0, ""
 
     def show(self, step: int, text: str) -> None:  # noqa: D102
-        self.pending = f"step {step:,}/{self.total:,}  {text}"
+        self.pending = fit(f"{time.strftime('%H:%M:%S')}  step {step:,}/{self.total:,}", text, columns())
         if time.monotonic() >= self.due:
             self._write()
             self.due = time.monotonic() + SECONDS_BETWEEN_LINES
@@ -51,7 +71,7 @@ class PlainLines:
             self._write()
 
     def _write(self) -> None:
-        sys.stderr.write(f"{time.strftime('%H:%M:%S')}  {self.pending}\n")
+        sys.stderr.write(f"{self.pending}\n")
         sys.stderr.flush()
         self.pending = ""
 
@@ -60,10 +80,9 @@ class Terminal:
     """One line that is rewritten, with a bar. Refreshed by the loop itself: no thread competes for the cores."""
 
     def __init__(self, total: int, console: Console) -> None:
-        self.due = 0.0
+        self.due, self.width, self.total = 0.0, console.width - BAR - 2, total
         self.bar = Progress(
-            BarColumn(bar_width=20),
-            TextColumn("{task.percentage:>5.1f} %  step {task.completed:,}"),
+            BarColumn(bar_width=BAR),
             TextColumn("{task.fields[text]}", markup=False),
             console=console,
             auto_refresh=False,
@@ -72,7 +91,8 @@ class Terminal:
         self.bar.start()
 
     def show(self, step: int, text: str) -> None:  # noqa: D102
-        self.bar.update(self.task, completed=step, text=text)
+        head = f"{100 * step / self.total:.1f} %  step {step:,}"
+        self.bar.update(self.task, completed=step, text=fit(head, text, self.width))
         if time.monotonic() >= self.due:
             self.bar.refresh()
             self.due = time.monotonic() + SECONDS_BETWEEN_REFRESHES

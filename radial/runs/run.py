@@ -37,10 +37,11 @@ from radial.runs.files import (
     writing,
 )
 from radial.runs.progress import Pace, Reporter, reporter
+from radial.runs.tracking import EVENTS, Log, Tracking
 
-__all__ = ["VOLATILE", "Corrupt", "DiskFull", "Run", "Stopped", "derived_seed"]
+__all__ = ["VOLATILE", "Corrupt", "DiskFull", "Run", "Stopped", "Tracking", "derived_seed"]
 
-CONFIG, METRICS, LOCK, EVENTS = "config.json", "metrics.jsonl", "lock", "tb"
+CONFIG, METRICS, LOCK = "config.json", "metrics.jsonl", "lock"
 FOLDERS = (EVENTS, store.ROOM, "replay")
 VOLATILE = {"time", "charts/SPS"}  # what differs between two runs that are otherwise equal to the bit
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -132,7 +133,7 @@ class Run:
         self._saved = self._logged = -1  # steps
         self._signal: int | None = None
         self._metrics: Any = None
-        self._events: Any = None
+        self._events: Log | None = None
         self._reporter: Reporter | None = None
         self._pace = Pace(total_steps)
         self._began = time.monotonic()
@@ -148,16 +149,19 @@ class Run:
         total_steps: int,
         quiet: bool = False,
         verify: store.Verify | None = None,
+        track: Tracking | None = None,
     ) -> "Run":
         """A new run in `folder`, or with `resume` the one that is there; None: a run that writes nothing.
 
         verify  of a checkpoint's state: raises `Corrupt` if the files beside the checkpoint do not match it
+        track   where metrics go besides metrics.jsonl; None: TensorBoard
         """
         plain = _plain(config)
         run = cls(None if folder is None else Path(folder), total_steps, quiet)
         try:
             if run.folder is not None:
                 run._enter(run.folder, plain, resume, verify)
+                run._track(run.folder, plain, resume, Tracking() if track is None else track)
         except BaseException:
             run.close()
             raise
@@ -178,13 +182,13 @@ class Run:
             if resume:
                 warn(f"{folder} holds no run to resume: a new one begins")
             write_atomic(folder / CONFIG, json.dumps(config, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-        from torch.utils.tensorboard import SummaryWriter  # takes a while to import
 
+    def _track(self, folder: Path, config: dict[str, Any], resume: bool, track: Tracking) -> None:
         with writing(folder):
             # unbuffered: a line is one write, and nothing is left to be written when a disk is full
             opened = open(folder / METRICS, "ab", buffering=0, opener=open_plain)  # noqa: SIM115  closed in `close`
             self._metrics = self._cleanup.enter_context(opened)
-            self._events = SummaryWriter(str(folder / EVENTS), purge_step=self._saved + 1 if resume else None)
+            self._events = track.open(folder, config, self._saved + 1 if resume else None)
             self._cleanup.callback(self._events.close)
 
     def _resume(self, folder: Path, config: dict[str, Any], verify: store.Verify | None) -> None:
@@ -219,9 +223,8 @@ class Run:
             text = json.dumps(line, allow_nan=False).encode() + b"\n"
             if self._metrics.write(text) < len(text):
                 raise OSError(errno.ENOSPC, "only half a line could be written")
-            for key, value in values.items():
-                self._events.add_scalar(key, value, step)
-            self._events.flush()
+            if self._events is not None:
+                self._events.log(step, values)
 
     def _check_there(self) -> None:
         """An open file follows a folder that is renamed, but a checkpoint would make a new one, without its config."""

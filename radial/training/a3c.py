@@ -25,6 +25,7 @@ from radial.objectives.policy_gradient import OBJECTIVES, Plain
 from radial.runs.config import recorded
 from radial.runs.files import warn
 from radial.runs.run import Run, Stopped, derived_seed
+from radial.runs.tracking import Tracking
 from radial.training.a3c_player import A3CLearner, Model, Player, Report, Rhythm
 from radial.training.a3c_workers import Board, Crew
 from radial.training.adversary import RolloutAttack, check_attack
@@ -103,6 +104,7 @@ def train_a3c(
     device: str | torch.device = "cpu",
     threads: int | None = None,
     quiet: bool = False,
+    track: Tracking | None = None,
 ) -> ActorCritic:
     """Train an agent. With `out`, everything is logged and saved there and a stopped run can be resumed.
 
@@ -117,7 +119,7 @@ def train_a3c(
         raise BadInput(f"workers must be 1 where the ramp is watched, got {config.workers}")
     check_attack(attack, config.attack)
     settings = recorded(config, seed, init, guide)
-    with Run.open(out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet) as run:
+    with Run.open(out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet, track=track) as run:
         training = set_up(config, seed, torch.device(device), init)
         training.guide, training.attack = guide, attack
         if run.restored is not None:

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from radial.core.data import BadInput
 from radial.envs.contract import EnvFault
+from radial.envs.custom import import_inherited
 from radial.envs.watchdog import EXIT_CODE as ENV_HUNG
 from radial.runs.files import warn
 from radial.runs.run import SIGNALS
@@ -91,6 +92,7 @@ def _work(build: Build, index: int, life: int, board: Board, pipe: Connection) -
     torch.set_num_threads(1)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     with _LastWords(pipe):
+        import_inherited()
         player, told = build(index, life), time.monotonic()
         while not board.over:
             real = player.update(board.step)

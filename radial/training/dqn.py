@@ -20,7 +20,7 @@ from radial.envs.make import make_env
 from radial.objectives.base import Coefficients, Objective
 from radial.objectives.q_objectives import TD, Batch, Nets, QLoss
 from radial.runs.config import recorded
-from radial.runs.run import Run, Stopped, derived_seed
+from radial.runs.run import Run, Stopped, Tracking, derived_seed
 from radial.training.adam import AdamState, adam_, start
 from radial.training.adversary import RolloutAttack, check_attack
 from radial.training.dqn_config import DQNConfig
@@ -37,7 +37,7 @@ __all__ = ["DQNConfig", "QLearner", "check_env", "learn", "set_up", "train_dqn"]
 def train_dqn(
     config: DQNConfig, seed: int, *, out: Path | None = None, resume: bool = False, init: QAgent | None = None,
     attack: Attack | None = None, guide: Guide | None = None, device: str | torch.device = "cpu",
-    threads: int | None = None, quiet: bool = False,
+    threads: int | None = None, quiet: bool = False, track: Tracking | None = None,
 ) -> QAgent:  # fmt: skip
     """Train an agent. With `out`, everything is logged and saved there and a stopped run can be resumed.
 
@@ -50,7 +50,7 @@ def train_dqn(
     folder = ReplayFolder(out)
     settings = recorded(config, seed, init, guide)
     with Run.open(
-        out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet, verify=folder.verify
+        out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet, verify=folder.verify, track=track,
     ) as run:  # fmt: skip
         actor, learner, replay, rng = set_up(config, seed, torch.device(device), init, run.note)
         returns, step = Returns(config.num_envs), 0

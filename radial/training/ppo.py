@@ -29,6 +29,7 @@ from radial.objectives.base import Objective
 from radial.objectives.surrogate import OBJECTIVES, SA, Plain, RadialOverlap, RadialReleased, WocaR
 from radial.runs.config import recorded
 from radial.runs.run import Run, Stopped, derived_seed
+from radial.runs.tracking import Tracking
 from radial.training.adversary import Joining, Opponent, RolloutAttack, check_attack
 from radial.training.partners import Partners
 from radial.training.ppo_update import STANDARDIZE, Learner, Limits, Minibatch
@@ -172,6 +173,7 @@ def train_ppo(
     device: str | torch.device = "cpu",
     threads: int | None = None,
     quiet: bool = False,
+    track: Tracking | None = None,
 ) -> PPOAgent:
     """Train an agent. With `out`, everything is logged and saved there and a stopped run can be resumed.
 
@@ -186,7 +188,7 @@ def train_ppo(
     if config.anchor and init is None:
         raise BadInput(f"anchor must be 0 without an init to hold on to, got {config.anchor}")
     settings = recorded(config, seed, init, guide)
-    with Run.open(out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet) as run:
+    with Run.open(out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet, track=track) as run:
         agent, learner, scale, rng = set_up(config, seed, torch.device(device), init, make)
         attacked = attack is not None
         anchor = sight_of(copy.deepcopy(agent), attacked) if config.anchor else None

@@ -32,7 +32,7 @@ from radial.objectives import surrogate as ppo
 from radial.recipes.recipe import Config, recipe
 from radial.runs.config import check_stored, decode, recorded
 from radial.runs.files import write_atomic
-from radial.runs.run import check_place, check_same_run
+from radial.runs.run import Tracking, check_place, check_same_run
 from radial.training.a3c import A3CConfig
 from radial.training.dqn import DQNConfig
 from radial.training.ppo import PPOConfig
@@ -162,6 +162,7 @@ def robustify(
     threads: int | None = None,
     quiet: bool = False,
     watch: Watcher = silent,
+    track: Tracking | None = None,
 ) -> Robustified:
     """Fine-tune an agent with the RADIAL loss while ε grows to `radius`; evaluate and certify it before and after.
 
@@ -210,8 +211,9 @@ def robustify(
     if resume:
         keeper.resume(steps)
     trained = train(
-        config, seed, out=out, resume=resume, init=start, guide=guide, device=device, threads=threads, quiet=quiet
-    )
+        config, seed, out=out, resume=resume, init=start, guide=guide, device=device, threads=threads, quiet=quiet,
+        track=track,
+    )  # fmt: skip
     ended = max(config.total_steps, guide.ramp.since)  # the last update may go some steps beyond
     reached = loss.radius(guide.ramp.clock(ended))
     kept = keeper.best.step if keeper.restore(trained) and keeper.best is not None else None

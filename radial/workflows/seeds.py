@@ -13,7 +13,7 @@ import torch
 
 from radial.agents.convert import AnyAgent
 from radial.agents.saved import CARD, load_agent, save
-from radial.agents.zoo import zoo_folder
+from radial.agents.zoo import check_own_zoo, zoo_folder
 from radial.core.agent import Card
 from radial.core.checks import check_whole
 from radial.core.data import BadInput
@@ -163,6 +163,7 @@ def add_to_zoo(
     """
     if episodes is not None:
         check_whole("episodes", episodes, 1)
+    check_own_zoo()
     made_by, agents = agents_of(runs)
     count = episodes_for(made_by.config.env) if episodes is None else episodes
     name = made_by.name if name is None else name

@@ -7,6 +7,7 @@ import math
 import subprocess
 import warnings
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from radial.recipes.recipe import Config
 from radial.runs.config import encode
 from radial.runs.run import is_run
 from radial.runs.storage import SharedStorage
+from radial.runs.tracking import Tracking, run_name
 from radial.training import a3c, dqn, ppo
 from radial.training.ramp import Guide
 
@@ -63,6 +65,8 @@ def train(
     quiet: bool = False,
     recipe: str | None = None,
     storage: str | None = None,
+    track: Tracking | None = None,
+    origin: str | None = None,
 ) -> AnyAgent:
     """Train an agent. With `out` the run is logged and saved there, and the agent itself in out/agent.
 
@@ -73,6 +77,8 @@ def train(
     recipe   the name the config goes by, for the card
     storage  a shared folder or a URI such as s3://bucket/runs: checkpoints are copied to NAME there, NAME that of
              `out`, and a run found there is resumed here
+    track    where metrics go besides metrics.jsonl; None: TensorBoard events in out/tb
+    origin   where the settings come from, for the card, if from no recipe for this env
     """
     if storage is not None:
         if out is None:
@@ -81,7 +87,7 @@ def train(
         with place.kept(Path(out).name, Path(out)):
             return train(
                 config, seed, out=out, resume=resume or is_run(Path(out)), init=init, guide=guide, device=device,
-                threads=threads, quiet=quiet, recipe=recipe,
+                threads=threads, quiet=quiet, recipe=recipe, track=track, origin=origin,
             )  # fmt: skip
     seed = check_whole("seed", seed, 0)
     if resume and out is None:
@@ -96,6 +102,9 @@ def train(
         more["init"] = start
     if guide is not None:
         more["guide"] = guide
+    if track is not None:
+        track.check()
+        more["track"] = track if track.name else replace(track, name=run_name(config.env.id, recipe or "train", seed))
     folder = None if out is None else Path(out)
     if folder is not None:
         check_target(folder / AGENT)
@@ -104,18 +113,19 @@ def train(
     )
     if folder is not None and resume and (folder / AGENT / CARD).is_file():
         return read_folder(folder / AGENT)  # the run was finished, and what has been found out since is on the card
-    origin = {} if start is None else {"init": weights_id(start)}
-    origin |= {"resume": config.resumes} if isinstance(config, a3c.A3CConfig) else {}
-    agent.card = Card(
-        env=config.env,
-        recipe={"name": recipe, "config": encode(config), **origin},
-        seed=seed,
-        steps=config.total_steps,
-        commit=_commit(),
-    )
+    agent.card = _card(config, seed, recipe, origin, start)
     if folder is not None:
         save(agent, folder / AGENT)
     return agent
+
+
+def _card(config: Config, seed: int, recipe: str | None, origin: str | None, start: AnyAgent | None) -> Card:
+    """How an agent was trained."""
+    facts: dict[str, Any] = {} if origin is None else {"notes": [origin]}
+    facts |= {} if start is None else {"init": weights_id(start)}
+    facts |= {"resume": config.resumes} if isinstance(config, a3c.A3CConfig) else {}
+    made_by = {"name": recipe, "config": encode(config), **facts}
+    return Card(env=config.env, recipe=made_by, seed=seed, steps=config.total_steps, commit=_commit())
 
 
 def check_trainable(config: Config, seed: int, device: str = "cpu", init: AnyAgent | None = None) -> tuple[int, ...]:
