@@ -30,7 +30,7 @@ MAKING = 5  # multiple of a step's timeout for making 50 envs: packages are impo
 MUJOCO = tuple(f"{task}-{v}" for task in ("Hopper", "Walker2d", "HalfCheetah", "Ant", "Humanoid") for v in ("v4", "v5"))
 NO_FRAMESKIP = "NoFrameskip-v4"
 ATARI_BACKENDS = ("ale", "envpool")
-OWN = " (your own: --import the module that registers it)"
+_OWN = " (your own: --import the module that registers it)"
 CLASSIC = ("CartPole-v1", "Pendulum-v1", "Acrobot-v1")
 
 # Ids that old agents were trained on and Gymnasium no longer steps → the task with the same observations, actions and
@@ -135,7 +135,7 @@ def spec_for(id: str) -> EnvSpec:
         if id in suite.ids():
             return EnvSpec(name, id)
     known = [known for suite in SUITES.values() for known in suite.ids()]
-    raise BadInput(f"unknown environment {id!r}{_nearest(id, known)}{OWN}")
+    raise BadInput(f"unknown environment {id!r}{_nearest(id, known)}{_OWN}")
 
 
 def successor(env_id: str) -> str | None:
@@ -273,7 +273,7 @@ def suite_of(spec: EnvSpec) -> Suite:
         game, _, split = str(spec.id).partition("-")
         if spec.suite == "procgen" and game in procgen.GAMES and split in procgen.SPLITS:
             raise BadInput(f"procgen has no environment {spec.id!r}; use {game!r} with the option split={split!r}")
-        own = OWN if suite.options is None else ""
+        own = _OWN if suite.options is None else ""
         raise BadInput(f"{spec.suite} has no environment {spec.id!r}{_nearest(spec.id, suite.ids())}{own}")
     for name, value in spec.options.items():
         _check_option(spec, suite, name, value)

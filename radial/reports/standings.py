@@ -11,12 +11,12 @@ from radial.reports.cells import EMPTY, Document, Grid
 from radial.reports.figures import BLACK, BLUE, GREEN, ORANGE, PANEL, figure_class, write
 from radial.reports.markdown import aligned
 
-NAMES = {
+_NAMES = {
     "random": "random", "critic": "critic", "mad": "MAD", "rs": "RS", "sarl": "SA-RL", "paad": "PA-AD", "pgd": "PGD",
     "pgd-strong": "PGD strong",
 }  # fmt: skip
-CERTIFICATES = {"reach": "certified reach", "acr": "certified actions"}
-ABOUT = (
+_CERTIFICATES = {"reach": "certified reach", "acr": "certified actions"}
+_ABOUT = (
     "Mean return ± standard error over episodes of one agent; higher is better, and the worst of all attacks is what "
     "counts. **Worst of all** is the attack that hurt most on selection episodes of their own, so its number is not "
     "the least of several noisy ones. SA-RL and PA-AD are adversaries trained against that very agent. All attacks are "
@@ -29,14 +29,14 @@ ABOUT = (
 
 def grid(task: Document) -> Grid:
     """One row per agent and radius, best agent first."""
-    headings = ["agent", "steps", "ε", "clean", *(NAMES.get(name, name) for name in task["attacks"])]
-    headings += ["worst of all", CERTIFICATES[task["certificate"]]]
+    headings = ["agent", "steps", "ε", "clean", *(_NAMES.get(name, name) for name in task["attacks"])]
+    headings += ["worst of all", _CERTIFICATES[task["certificate"]]]
     rows = []
     for row in task["rows"]:
         for i, level in enumerate(row["radii"]):
             first = [row["agent"], f"{row['steps']:,}" if row["steps"] else EMPTY] if i == 0 else ["", ""]
             cells = [_spread(level["attacks"].get(name)) for name in task["attacks"]]
-            worst = f"{_spread(level['worst'])} ({NAMES.get(level['worst']['attack'], level['worst']['attack'])})"
+            worst = f"{_spread(level['worst'])} ({_NAMES.get(level['worst']['attack'], level['worst']['attack'])})"
             certified = _certified(task["certificate"], level["certificate"])
             clean = _spread(row["clean"]) if i == 0 else ""
             rows.append([*first, spell_radius(level["radius"]), clean, *cells, worst, certified])
@@ -67,7 +67,7 @@ def seeds_grid(task: Document) -> Grid:
 
 def standings_markdown(board: Document) -> str:
     """The page as Markdown."""
-    parts = ["# Leaderboard", _protocol(board), ABOUT]
+    parts = ["# Leaderboard", _protocol(board), _ABOUT]
     for task in board["tasks"].values():
         parts += [f"## {task['title']}", _where(task), aligned(*grid(task))]
         seeds = seeds_grid(task)
@@ -99,7 +99,7 @@ def _where(task: Document) -> str:
 def standings_page(board: Document) -> str:
     """One self-contained HTML page; it asks nothing of any network."""
     style = files("radial.reports").joinpath("page.css").read_text(encoding="utf-8")
-    body = ["<h1>Leaderboard</h1>", f'<p class="about">{escape(_protocol(board))}</p>', f"<p>{_bold(ABOUT)}</p>"]
+    body = ["<h1>Leaderboard</h1>", f'<p class="about">{escape(_protocol(board))}</p>', f"<p>{_bold(_ABOUT)}</p>"]
     for task in board["tasks"].values():
         body += [f"<h2>{escape(task['title'])}</h2>", f'<p class="about">{escape(_where(task))}</p>']
         body += [_table(*grid(task))]

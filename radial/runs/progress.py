@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
 WIDTH = 80  # columns of a line at most; COLUMNS may ask for less
-BAR = 10  # columns of the bar on a terminal
+_BAR = 10  # columns of the bar on a terminal
 GAP = "  "  # between the parts of a line
 SECONDS_BETWEEN_LINES = 10.0
 SECONDS_BETWEEN_REFRESHES = 0.25
@@ -80,9 +80,9 @@ class Terminal:
     """One line that is rewritten, with a bar. Refreshed by the loop itself: no thread competes for the cores."""
 
     def __init__(self, total: int, console: Console) -> None:
-        self.due, self.width, self.total = 0.0, console.width - BAR - 2, total
+        self.due, self.width, self.total = 0.0, console.width - _BAR - 2, total
         self.bar = Progress(
-            BarColumn(bar_width=BAR),
+            BarColumn(bar_width=_BAR),
             TextColumn("{task.fields[text]}", markup=False),
             console=console,
             auto_refresh=False,

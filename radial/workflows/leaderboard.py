@@ -34,7 +34,7 @@ from radial.workflows.protocol import Book, CellResult, Watcher, hashed, silent
 
 VERSION = 1  # raised with every change of the protocol
 SEED = 1234  # of the reported episodes
-CLEAN = "none"
+_CLEAN = "none"
 CERTIFIED = 10  # clean episodes over which certificates are taken
 
 
@@ -249,14 +249,14 @@ class _Board:
                 returns[radius], worst[radius], certificate[radius] = level
         if not returns:
             return None
-        clean = self._cell(entrant, challenge, CLEAN, 0.0, SEED, challenge.episodes)
+        clean = self._cell(entrant, challenge, _CLEAN, 0.0, SEED, challenge.episodes)
         return Standing(entrant, clean, returns, worst, certificate)
 
     def _level(
         self, entrant: Entrant, challenge: Challenge, radius: float
     ) -> tuple[dict[str, CellResult], str, CellResult]:
         """The returns at a radius, the strongest attack on the selection episodes, and the certificate."""
-        self._cell(entrant, challenge, CLEAN, 0.0, SEED, challenge.episodes)
+        self._cell(entrant, challenge, _CLEAN, 0.0, SEED, challenge.episodes)
         certificate = self._certificate(entrant, challenge, radius)
         names = [name for name in challenge.attacks if self._applies(entrant, name)]
         selection = derived_seed(SEED, "selection")
@@ -279,7 +279,7 @@ class _Board:
 
         def play() -> CellResult:
             self.clock.tick()
-            ready = None if attack == CLEAN else self._attack(entrant, challenge, attack, radius)
+            ready = None if attack == _CLEAN else self._attack(entrant, challenge, attack, radius)
             with self.watch(f"{entrant.name}, {attack} {spell_radius(radius)}", episodes) as progress:
                 found = evaluate(
                     entrant.agent, entrant.spec, ready, radius, episodes, seed, name=entrant.name, progress=progress

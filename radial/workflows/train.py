@@ -6,7 +6,8 @@ The loops themselves are in `training`; which config carries which name is in `r
 import math
 import subprocess
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -81,12 +82,9 @@ def train(
     origin   where the settings come from, for the card, if from no recipe for this env
     """
     if storage is not None:
-        if out is None:
-            raise BadInput("storage needs out: the folder whose name the run has there")
-        place = SharedStorage(storage)
-        with place.kept(Path(out).name, Path(out)):
+        with _stored(storage, out) as folder:
             return train(
-                config, seed, out=out, resume=resume or is_run(Path(out)), init=init, guide=guide, device=device,
+                config, seed, out=folder, resume=resume or is_run(folder), init=init, guide=guide, device=device,
                 threads=threads, quiet=quiet, recipe=recipe, track=track, origin=origin,
             )  # fmt: skip
     seed = check_whole("seed", seed, 0)
@@ -117,6 +115,15 @@ def train(
     if folder is not None:
         save(agent, folder / AGENT)
     return agent
+
+
+@contextmanager
+def _stored(storage: str, out: str | Path | None) -> Iterator[Path]:
+    """The folder of a run whose copy is in storage, under the folder's name."""
+    if out is None:
+        raise BadInput("storage needs out: the folder whose name the run has there")
+    with SharedStorage(storage).kept(Path(out).name, Path(out)):
+        yield Path(out)
 
 
 def _card(config: Config, seed: int, recipe: str | None, origin: str | None, start: AnyAgent | None) -> Card:

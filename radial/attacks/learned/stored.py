@@ -25,7 +25,7 @@ FACTS: dict[str, type | tuple[type, ...]] = {
     "form": dict, "weights": str, "observation_shape": list, "actions": str, "env": dict, "seed": int, "trials": list,
     "curve": list, "validation_episodes": int, "validation": dict,
 }  # fmt: skip
-OWN = ("format", "kind", "sampled", "form", "radius", "p")  # fields of the attack; the others are its record
+_OWN = ("format", "kind", "sampled", "form", "radius", "p")  # fields of the attack; the others are its record
 
 
 def save_attack(attack: LearnedAttack, folder: str | Path) -> Path:
@@ -64,7 +64,7 @@ def load_attack(path: str | Path) -> LearnedAttack:
         sampled=facts["sampled"],
         policy=policy,
         form=_form(path, facts["kind"], facts["form"]),
-        record={name: facts[name] for name in FACTS if name not in OWN},
+        record={name: facts[name] for name in FACTS if name not in _OWN},
     )
 
 
