@@ -26,7 +26,7 @@ from radial.envs.make import make_env
 from radial.envs.wrapper import EnvWrapper
 from radial.evaluation import statistics
 from radial.evaluation.play import Progress, View, check_spaces, play, spec_of, streams
-from radial.evaluation.prover import Elimination, ProofCheck, ThreatModel, threat_model, warn_of_pixels
+from radial.evaluation.prover import Elimination, ProofCheck, ThreatModel, check_in_range, threat_model
 from radial.evaluation.repeatable import prepared, repeated_action
 
 if TYPE_CHECKING:
@@ -160,7 +160,7 @@ def gwc(
     """
     agent = as_agent(agent)
     threat = threat_model(agent, radius, p, bound, rule)
-    warn_of_pixels(agent, radius)
+    check_in_range(agent, radius)
     begun, forced = time.perf_counter(), Counter[str]()
 
     def choose(view: View) -> Tensor:
@@ -244,7 +244,7 @@ def acr(
     """
     agent = as_agent(agent)
     threat = threat_model(agent, radius, p, bound, "margins")
-    warn_of_pixels(agent, radius)
+    check_in_range(agent, radius)
     begun, proofs, look = time.perf_counter(), ProofCheck(threat.prover), search or Search()
     rng = torch.Generator().manual_seed(streams(seed)[2])
     tally, used = Tally(), set[int]()
