@@ -24,6 +24,7 @@ def evaluate(
     num_envs: int | None = None,
     first_finished: bool = False,
     trace: Path | None = None,
+    vecnormalize: str | None = None,
     json: bool = False,
 ) -> None:
     """Play episodes with an agent, clean or under an attack, and print its return.
@@ -39,6 +40,7 @@ def evaluate(
         num_envs: parallel environments, at most one per episode; default: 50, in ProcGen 64.
         first_finished: count the episodes that end first, as RADIAL does on ProcGen; default: equal shares per env.
         trace: a folder for a page that shows the first episode step by step; needs an attack.
+        vecnormalize: statistics of a Stable-Baselines3 agent, if they do not lie near its file; none: it has none.
         json: print one JSON object instead of a table.
     """
     from radial.attacks import ATTACKS
@@ -64,7 +66,7 @@ def evaluate(
     if trace is not None:
         check_folder(trace, "--trace")
     epsilon = parse_radius(radius or "0")
-    loaded = load(agent, env)
+    loaded = load(agent, env, vecnormalize)
     one_thread_for(loaded.observation_shape)
     where = loaded.card.env
     if where is None:

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from radial.commands.terminal import print_json, print_table, say, warnings_said, watch
 from radial.core.data import BadInput
+from radial.core.text import round_down, round_up
 
 if TYPE_CHECKING:
     from radial.evaluation.play import Evaluation
@@ -34,6 +35,7 @@ def robustify(
     resume: bool = False,
     threads: int | None = None,
     device: str = "cpu",
+    vecnormalize: str | None = None,
     json: bool = False,
 ) -> None:
     """Fine-tune an agent with the RADIAL loss, pausing the ε ramp if the clean return drops; compare before and after.
@@ -56,6 +58,7 @@ def robustify(
         resume: resume the run in that folder.
         threads: of torch and of the simulator; default: one torch thread, one simulator thread per core.
         device: cpu, or cuda where there is one.
+        vecnormalize: statistics of a Stable-Baselines3 agent, if they do not lie near its file; none: it has none.
         json: print one JSON object instead of a table.
     """
     import torch
@@ -72,7 +75,7 @@ def robustify(
         raise BadInput("robustify needs a --radius, such as 0.075 or 1/255")
     check_number("threads", threads, 1)
     with warnings_said():
-        loaded = own(load(agent, env), "agent")
+        loaded = own(load(agent, env, vecnormalize), "agent")
     if loaded.card.env is None:
         near = example_for(loaded.observation_shape)
         raise BadInput(f"{agent}: no environment recorded; pass --env, such as --env {near}")
@@ -125,4 +128,5 @@ def _spread(result: "Evaluation") -> str:
 
 def _certified(side: "Standing") -> str:
     count = side.certified.to_json().get("distinct_actions")
-    return f"{side.certified.mean:.3f}" + ("" if count is None else f" ({count} distinct)")
+    mean = side.certified.mean
+    return round_up(mean, 3) if count is None else f"{round_down(mean, 3)} ({count} distinct)"

@@ -160,6 +160,15 @@ def spec_named(path: Path) -> EnvSpec | None:
     return next((EnvSpec("procgen", word) for word in words if word in procgen.GAMES), None)
 
 
+def spec_told(recipe: Mapping[str, object]) -> EnvSpec | None:
+    """The spec of the env's id that the files beside an imported agent tell; None: they do not, or it is unknown."""
+    told = recipe.get("env_id")
+    try:
+        return spec_for(told) if isinstance(told, str) else None
+    except BadInput:
+        return None
+
+
 def example_for(observation_shape: tuple[int, ...] | None) -> str:
     """An id that fits such an agent, for messages."""
     if observation_shape is None or len(observation_shape) < 3:

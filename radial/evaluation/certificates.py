@@ -22,6 +22,7 @@ from radial.core.ball import Ball
 from radial.core.checks import check_whole
 from radial.core.data import BadInput, EnvSpec, Step, VecEnv, Verdict
 from radial.core.search import AttackObjective, pgd
+from radial.core.text import round_down
 from radial.envs.make import make_env
 from radial.envs.wrapper import EnvWrapper
 from radial.evaluation import statistics
@@ -130,7 +131,9 @@ class CertificationRate(statistics.Averaged):
     def __str__(self) -> str:
         counts = f"{sum(self.certified)} certified, {sum(self.attacked)} attacked, {sum(self.unknown)} unknown"
         counts += f"; {self.distinct_actions} distinct action{'' if self.distinct_actions == 1 else 's'}"
-        return f"ACR {self.mean:.3f} ± {self.sem:.3f} at {self.terms.radius:g} ({self.terms.bound}; {counts})"
+        return (
+            f"ACR {round_down(self.mean, 3)} ± {self.sem:.3f} at {self.terms.radius:g} ({self.terms.bound}; {counts})"
+        )
 
 
 # ---------------------------------------------------------------------------------------------------------- metrics

@@ -14,6 +14,7 @@ from radial.evaluation import statistics
 from radial.workflows.audit.subject import texts_of
 
 QUICK = ("pgd", "mad", "critic", "random", "fgsm", "pgd-strong")  # the last costs as much as all others
+MASKED = 0.05  # of the range of returns
 LEARNED = ("transfer", "rs", "rs+mad", "compounding")
 
 
@@ -54,19 +55,23 @@ def chosen(names: Sequence[str], left_out: dict[str, str], asked: Sequence[str] 
     return [name for name in dict.fromkeys((*names, *ATTACKS)) if name in asked and name != "none"]
 
 
-def masking(returns: Mapping[str, tuple[float, ...]], radius: float) -> str | None:
+def masking(returns: Mapping[str, Mapping[int, float]], radius: float, width: float) -> str | None:
     """A warning if attacks without the network's own gradients do better than plain PGD, episode by episode.
 
-    returns  of each attack at one radius, paired by episode
+    returns  of each attack at one radius, by the number of the start
+    width    of the range in which the return can move
     """
     if "pgd" not in returns:
         return None
     for name, what in (("random", "random noise"), ("transfer", "an attack on a copy"), ("pgd-strong", "restarts")):
         if name not in returns:
             continue
-        gains = [plain - other for plain, other in zip(returns["pgd"], returns[name], strict=True)]
+        plain = returns["pgd"]
+        gains = [plain[start] - reached for start, reached in returns[name].items() if start in plain]
+        if not gains:
+            continue
         gain, error = statistics.mean(gains), statistics.sem(gains)
-        if gain > max(2 * error, 0.05 * abs(statistics.mean(returns["pgd"]))):
+        if gain > max(2 * error, MASKED * width):
             return (
                 f"at ε = {spell_radius(radius)} the return under {what} ({name}) is {gain:.1f} below that under plain "
                 "PGD: this agent may mask its gradients, so trust the strongest attack only"
