@@ -44,7 +44,7 @@ from radial.training.a3c import A3CConfig
 from radial.training.dqn import DQNConfig
 from radial.training.ppo import PPOConfig
 from radial.version import __version__
-from radial.workflows.audit.audit import assert_robust, audit
+from radial.workflows.audit.audit import AuditInterrupted, assert_robust, audit
 from radial.workflows.audit.result import AuditResult
 from radial.workflows.loading import load
 from radial.workflows.robustify import Robustified, robustify
@@ -52,7 +52,7 @@ from radial.workflows.train import train
 
 __all__ = [
     "ATTACKS", "FGSM", "MAD", "METHODS", "PGD", "RECIPES", "SUITES", "A3CConfig", "ActorCritic", "AtariActorCritic",
-    "AuditResult", "BadInput", "Ball", "Bounds", "CategoricalAgent", "Compounding", "Constant", "Critic", "DQNConfig",
+    "AuditInterrupted", "AuditResult", "BadInput", "Ball", "Bounds", "CategoricalAgent", "Compounding", "Constant", "Critic", "DQNConfig",
     "EnvSpec", "Evaluation", "Exponential", "GaussianAgent", "ImpalaAgent", "ImpalaResNet", "Linear", "NoAttack",
     "PPOConfig", "QAgent", "RandomNoise", "RobustSarsa", "Robustified", "Smoothed", "SoundnessError", "Step",
     "Transfer", "UnsupportedLayer", "Verdict", "__version__", "a3c", "acr", "assert_robust", "audit", "awc", "best_of",

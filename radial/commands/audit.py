@@ -4,6 +4,7 @@ The audit itself is in `workflows.audit`, the page in `reports`.
 """
 
 import hashlib
+import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +16,9 @@ from rich.table import Table
 from radial.commands.parsing import flat
 from radial.commands.terminal import print_json, print_table, say, warnings_said
 from radial.core.data import BadInput
+
+WIDE = 130  # columns of a terminal that shows the whole table
+MORE = ("IQM, 95 %", "gap", "GWC")  # columns of a wider one
 
 
 def audit(
@@ -134,9 +138,14 @@ def _show(facts: dict[str, Any]) -> None:
     from radial.reports.cells import rows_of
 
     headings, rows = rows_of(facts)
-    table = Table(*headings, title=f"{facts['agent']} in {facts['env']}", caption=facts["verdict"])
+    narrow = sys.stdout.isatty() and shutil.get_terminal_size().columns < WIDE
+    shown = [i for i, heading in enumerate(headings) if not (narrow and heading in MORE)]
+    table = Table(
+        *(headings[i] for i in shown), title=f"{facts['agent']} in {facts['env']}", caption=facts["verdict"],
+        caption_justify="left",
+    )  # fmt: skip
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(row[i].partition(" (")[0] if narrow else row[i] for i in shown))
     print_table(table)
     for text in facts["warnings"]:
         say(f"warning: {text}")

@@ -42,6 +42,10 @@ class Trained:
     wrappers: tuple[str, ...] = ()
     env: str | None = None
 
+    def recipe(self) -> dict[str, str]:
+        """What it adds to the recipe on an agent's card."""
+        return {} if self.env is None else {"env_id": self.env}
+
 
 def folders_of(path: Path) -> list[Path]:
     """Where files of an agent's zip may lie: beside it, and in a folder named by it or by its env."""

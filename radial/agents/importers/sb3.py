@@ -18,7 +18,7 @@ from radial.agents.foreign import WrappedAgent, WrappedGaussian, wrap
 from radial.agents.importers.archive import TENSOR_BYTES, file_source, open_zip, read_archive, untrusted
 from radial.agents.importers.parts import ACTIVATIONS, Parts, network, outputs_of
 from radial.agents.importers.restricted import refuse
-from radial.agents.importers.rlzoo import NO_STATISTICS, check_wrappers, statistics_of, trained
+from radial.agents.importers.rlzoo import NO_STATISTICS, Trained, check_wrappers, statistics_of, trained
 from radial.agents.importers.vecnormalize import read_vecnormalize
 from radial.agents.preprocessing import AsFloat, Frames, RunningScale
 from radial.agents.weights import strict_json
@@ -103,10 +103,11 @@ def read_sb3(path: Path, vecnormalize: str | Path | None = None) -> WrappedAgent
     parts = Parts(path, read_archive(path, file=io.BytesIO(weights)))
     agent = _agent(path, parts, facts)
     parts.finish()
-    notes = _normalize(path, agent, facts, vecnormalize)
+    told = trained(path)
+    notes = _normalize(path, agent, facts, told, vecnormalize)
     name = f"{_algorithm(agent, facts)} of Stable-Baselines3"
     agent.card = Card(
-        env=None, recipe={"name": name, "notes": notes, "env_id": trained(path).env}, seed=_whole(facts, "seed"),
+        env=None, recipe={"name": name, "notes": notes, **told.recipe()}, seed=_whole(facts, "seed"),
         steps=_whole(facts, "num_timesteps") or 0, source=file_source(path),
     )  # fmt: skip
     return agent
@@ -229,9 +230,8 @@ def _wrapped(
     )  # fmt: skip
 
 
-def _normalize(path: Path, agent: WrappedAgent, facts: Facts, given: str | Path | None) -> list[str]:
+def _normalize(path: Path, agent: WrappedAgent, facts: Facts, told: Trained, given: str | Path | None) -> list[str]:
     """Put the statistics in front of the network; returns notes for the card. Missing ones are not guessed."""
-    told = trained(path)
     notes = check_wrappers(path, told, facts.picture)
     if given is not None and str(given) == NO_STATISTICS:
         return notes

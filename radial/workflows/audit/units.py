@@ -21,7 +21,7 @@ from radial.workflows.audit.states import Visited
 PIXELS = (1 / 255, 3 / 255, 5 / 255)  # shares of the whole range: the paper's
 NORMALIZED = (0.01, 0.03, 0.075, 0.15)  # standard deviations; 0.075 is the paper's for Hopper
 SHARES = (0.01, 0.025, 0.05, 0.1, 0.25)  # of the visited range of the narrowest feature
-NARROW = 0.05  # of the median range: a feature that moves less does not set the scale
+NARROW = 0.01  # of the median range: a feature that moves less does not set the scale
 LARGE = 0.5  # of a feature's visited range
 
 
@@ -70,7 +70,10 @@ def spread_of(visited: Visited) -> Tensor:
 def _moving(spread: Tensor) -> Tensor:
     """Which features set the scale, (F,) bool: not those that stand still, or nearly so beside the others."""
     moves = spread > 0
-    return moves & (spread >= NARROW * spread[moves].median()) if bool(moves.any()) else moves
+    if not bool(moves.any()):
+        return moves
+    ranges = spread[moves].sort().values
+    return moves & (spread >= NARROW * ranges[len(ranges) // 2])
 
 
 def ladder(agent: Agent, spread: Tensor, frames: bool) -> tuple[float, ...]:

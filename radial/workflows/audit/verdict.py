@@ -54,7 +54,7 @@ def _actions(result: AuditResult) -> list[str]:
     said = []
     shares = [(level.radius, percent_down(level.acr["mean"])) for level in result.levels if level.acr is not None]
     boxes = [(level.radius, _width(level.box)) for level in result.levels if level.box is not None]
-    for what, found in (("Certified actions", shares), ("Certified action boxes, relative to the range", boxes)):
+    for what, found in (("Certified actions", shares), ("Certified boxes of actions", boxes)):
         cells = [f"{text} at {'ε = ' * (i == 0)}{spell_radius(radius)}" for i, (radius, text) in enumerate(found)]
         said += [f"{what}: {', '.join(cells)}"] if cells else []
     if result.certified_radius is not None:
@@ -72,7 +72,7 @@ def _no_action(result: AuditResult) -> bool:
 
 def _width(box: dict[str, object]) -> str:
     width = float(box["width"])  # type: ignore[arg-type]
-    return f"{round_up(100 * width, 0)} %" if box["relative"] else round_up(width, 3)
+    return f"{round_up(100 * width, 0)} % of the range" if box["relative"] else round_up(width, 3)
 
 
 def _certificate(result: AuditResult) -> str:
