@@ -52,7 +52,8 @@ from radial.workflows.train import train
 
 __all__ = [
     "ATTACKS", "FGSM", "MAD", "METHODS", "PGD", "RECIPES", "SUITES", "A3CConfig", "ActorCritic", "AtariActorCritic",
-    "AuditInterrupted", "AuditResult", "BadInput", "Ball", "Bounds", "CategoricalAgent", "Compounding", "Constant", "Critic", "DQNConfig",
+    "AuditInterrupted", "AuditResult", "BadInput", "Ball", "Bounds", "CategoricalAgent", "Compounding", "Constant",
+    "Critic", "DQNConfig",
     "EnvSpec", "Evaluation", "Exponential", "GaussianAgent", "ImpalaAgent", "ImpalaResNet", "Linear", "NoAttack",
     "PPOConfig", "QAgent", "RandomNoise", "RobustSarsa", "Robustified", "Smoothed", "SoundnessError", "Step",
     "Transfer", "UnsupportedLayer", "Verdict", "__version__", "a3c", "acr", "assert_robust", "audit", "awc", "best_of",

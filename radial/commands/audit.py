@@ -142,7 +142,7 @@ def _show(facts: dict[str, Any]) -> None:
     shown = [i for i, heading in enumerate(headings) if not (narrow and heading in MORE)]
     table = Table(
         *(headings[i] for i in shown), title=f"{facts['agent']} in {facts['env']}", caption=facts["verdict"],
-        caption_justify="left",
+        caption_justify="left", caption_style="none",
     )  # fmt: skip
     for row in rows:
         table.add_row(*(row[i].partition(" (")[0] if narrow else row[i] for i in shown))

@@ -17,7 +17,7 @@ def number(value: float | None, digits: int = 1) -> str:
     return EMPTY if value is None else f"{value:.{digits}f}"
 
 
-def lower_bound(value: float | None, digits: int = 1) -> str:
+def certified_number(value: float | None, digits: int = 1) -> str:
     """A certified number, never rounded up, or – where there is none."""
     return EMPTY if value is None else round_down(value, digits)
 
@@ -41,7 +41,9 @@ def rows_of(facts: Document) -> Grid:
         side = level["bracket"] or {"lower": None, "gap": None, "kind": "none", "starts": 0}
         row = [spell_radius(level["radius"]), level["worst"] or EMPTY, spread(worst), interval(worst)]
         nothing = str(side.get("says", "")).startswith(_NOTHING)  # the bound is one of every policy
-        row += ["–", "–", _NOTHING] if nothing else [lower_bound(side["lower"]), number(side["gap"]), kind_of(side)]
+        row += (
+            ["–", "–", _NOTHING] if nothing else [certified_number(side["lower"]), number(side["gap"]), kind_of(side)]
+        )
         if discrete:
             row += [_rate(level["acr"]), spread(level["gwc"])]
         else:

@@ -26,7 +26,7 @@ OF_TIME = ("TimeFeatureWrapper", "TimeAwareObservation")
 
 
 @dataclass(frozen=True)
-class Trained:
+class ZooSettings:
     """How an agent was trained, as far as the files beside it say.
 
     source      the file that says so; None: there is none
@@ -65,22 +65,22 @@ def statistics_of(path: Path) -> Path | None:
     return next((f / name for f in folders_of(path) for name in STATISTICS if (f / name).is_file()), None)
 
 
-def trained(path: Path) -> Trained:
+def trained(path: Path) -> ZooSettings:
     """The settings in `config.yml` and `args.yml`."""
     settings, source = _first(path, SETTINGS)
     arguments, _ = _first(path, ARGUMENTS)
     env = arguments.get("env")
     env = env if isinstance(env, str) and len(env) < LONGEST and env.isprintable() else None
     if source is None:
-        return Trained(env=env)
+        return ZooSettings(env=env)
     stack = settings.get("frame_stack", 1)
-    return Trained(
+    return ZooSettings(
         source, _normalized(settings), stack if type(stack) is int and stack > 0 else 1,
         tuple(_wrappers(settings.get("env_wrapper"))), env,
     )  # fmt: skip
 
 
-def check_wrappers(path: Path, told: Trained, pictures: bool) -> list[str]:
+def check_wrappers(path: Path, told: ZooSettings, pictures: bool) -> list[str]:
     """Refuse what changes observations and is not done here; returns notes about other wrappers."""
     last = [name.rpartition(".")[2] for name in told.wrappers]
     for name in last:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from radial.agents.importers.rlzoo import Trained, check_wrappers, read_settings, statistics_of, trained
+from radial.agents.importers.rlzoo import ZooSettings, check_wrappers, read_settings, statistics_of, trained
 from radial.core.data import BadInput
 
 # as rl_zoo3 writes them, with yaml.dump of an OrderedDict
@@ -45,8 +45,8 @@ def test_settings_of_the_zoo(agent: Path) -> None:
     with pytest.raises(BadInput, match=r"trained with TimeFeatureWrapper, which is not supported: rr\.wrap"):
         check_wrappers(agent, told, pictures=False)
     with pytest.raises(BadInput, match="frame_stack 4 on vectors"):
-        check_wrappers(agent, Trained(stack=4), pictures=False)
-    assert check_wrappers(agent, Trained(stack=4, wrappers=("x.AtariWrapper", "y.Odd")), pictures=True) == [
+        check_wrappers(agent, ZooSettings(stack=4), pictures=False)
+    assert check_wrappers(agent, ZooSettings(stack=4, wrappers=("x.AtariWrapper", "y.Odd")), pictures=True) == [
         "trained with Odd, which is not applied here"
     ]
 

@@ -18,7 +18,7 @@ from radial.agents.foreign import WrappedAgent, WrappedGaussian, wrap
 from radial.agents.importers.archive import TENSOR_BYTES, file_source, open_zip, read_archive, untrusted
 from radial.agents.importers.parts import ACTIVATIONS, Parts, network, outputs_of
 from radial.agents.importers.restricted import refuse
-from radial.agents.importers.rlzoo import NO_STATISTICS, Trained, check_wrappers, statistics_of, trained
+from radial.agents.importers.rlzoo import NO_STATISTICS, ZooSettings, check_wrappers, statistics_of, trained
 from radial.agents.importers.vecnormalize import read_vecnormalize
 from radial.agents.preprocessing import AsFloat, Frames, RunningScale
 from radial.agents.weights import strict_json
@@ -230,7 +230,7 @@ def _wrapped(
     )  # fmt: skip
 
 
-def _normalize(path: Path, agent: WrappedAgent, facts: Facts, told: Trained, given: str | Path | None) -> list[str]:
+def _normalize(path: Path, agent: WrappedAgent, facts: Facts, told: ZooSettings, given: str | Path | None) -> list[str]:
     """Put the statistics in front of the network; returns notes for the card. Missing ones are not guessed."""
     notes = check_wrappers(path, told, facts.picture)
     if given is not None and str(given) == NO_STATISTICS:

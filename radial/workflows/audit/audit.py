@@ -15,15 +15,15 @@ from radial.evaluation.prover import Prover
 from radial.evaluation.threads import torch_threads
 from radial.workflows.audit.budget import Clock
 from radial.workflows.audit.clean import Begun, begin
-from radial.workflows.audit.paced import Pace, Paced
+from radial.workflows.audit.paced import Paced, Tempo
 from radial.workflows.audit.result import AuditResult, Level, Played, requirement
 from radial.workflows.audit.subject import Audited, audited, default_bound, texts_of
 from radial.workflows.audit.suite import attacks_of
 from radial.workflows.audit.units import (
     check_radii,
+    epsilon_in_words,
     feature_names,
     in_env_units,
-    in_words,
     ladder,
     radii_of,
     spread_of,
@@ -96,7 +96,7 @@ def audit(
         large = too_large(radii, spread, result.facts["features"])
         result.warnings += [] if large is None else [large]
         clock.tell(f"clean return: {result.nominal.mean:.1f} ({len(result.nominal.returns)} episodes)")
-        pace = Pace(clean.seconds, clean.side, clean.frames)
+        pace = Tempo(clean.seconds, clean.side, clean.frames)
         recorded = trace and clean.unbounded is None
         paced = Paced(start, clean, clock, pace, result.notes)
         Work(who, start, clean, p, prover, clock, result, recorded, paced).run()
@@ -138,7 +138,7 @@ def _result(who: Audited, clean: Begun, facts: dict[str, Any], radii: Sequence[f
     levels = [Level(each, env_units=in_env_units(units, each)) for each in radii]
     result = AuditResult(facts, nominal, levels, left_out=clean.left_out, notes=list(who.notes))
     result.random, result.horizon = clean.random, clean.horizon
-    told = in_words(radii[-1], levels[-1].env_units, facts["features"])
+    told = epsilon_in_words(radii[-1], levels[-1].env_units, facts["features"])
     result.notes += [] if told is None else [told]
     if clean.horizon is not None:
         result.notes.append(f"no clean episode ended in time: returns are those of the first {clean.horizon} steps")

@@ -13,7 +13,7 @@ from radial.evaluation import threads as of_torch
 from radial.workflows.audit import budget, clean
 from radial.workflows.audit.audit import AuditInterrupted, audit
 from radial.workflows.audit.budget import Clock, Finished, OutOfTime, Until
-from radial.workflows.audit.paced import Pace
+from radial.workflows.audit.paced import Tempo
 from radial.workflows.audit.units import in_order
 
 CARTPOLE = EnvSpec("classic", "CartPole-v1", {"max_episode_steps": 20})
@@ -76,7 +76,7 @@ def test_a_horizon_ends_every_episode() -> None:
 def test_lines_of_progress_fit_a_terminal_and_come_while_one_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(budget, "EVERY", 0.0)
     told: list[str] = []
-    audit(balancer(), CARTPOLE, 0.1, episodes=2, attacks=["pgd"], trace=False, progress=told.append)
+    audit(balancer(), CARTPOLE, 0.1, episodes=2, p=2.0, attacks=["pgd"], trace=False, progress=told.append)
     assert told[0].startswith("[0:00, 9:5")
     assert all(" left, ETA " in line and len(line) <= 80 for line in told)
     assert any("clean: 0 of 2 episodes, step 1" in line for line in told)
@@ -96,12 +96,12 @@ def test_the_middle_and_the_largest_radius_come_first() -> None:
 
 
 def test_episodes_are_reduced_to_what_fits() -> None:
-    frames = Pace(clean=1.0, side=4, frames=True)
+    frames = Tempo(clean=1.0, side=4, frames=True)
     frames.learn("pgd", 40.0, 4)
     assert frames.episodes("pgd", 35.0, 20) == 3
     assert frames.episodes("pgd", math.inf, 20) == 20
     assert frames.episodes("pgd", 0.1, 20) == 1
-    vectors = Pace(clean=1.0, side=10, frames=False)
+    vectors = Tempo(clean=1.0, side=10, frames=False)
     vectors.learn("pgd", 10.0, 10)
     assert vectors.seconds("pgd", 1) == pytest.approx(4.6)  # side by side they hardly cost more
 
@@ -164,7 +164,7 @@ def test_an_audit_computes_vectors_on_one_thread_and_restores_the_callers(monkey
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        settings: dict[str, Any] = {"episodes": 1, "budget": None, "attacks": [], "trace": False}
+        settings: dict[str, Any] = {"episodes": 1, "budget": None, "p": 2.0, "attacks": [], "trace": False}
         audit(balancer(lambda: seen.add(torch.get_num_threads())), CARTPOLE, 0.1, **settings)
         assert (seen, torch.get_num_threads()) == ({1}, 2)
         seen.clear()
@@ -175,7 +175,7 @@ def test_an_audit_computes_vectors_on_one_thread_and_restores_the_callers(monkey
 
 
 def test_random_actions_are_the_lower_end_of_the_range() -> None:
-    found = audit(balancer(), CARTPOLE, 0.1, episodes=8, budget=None, attacks=[], trace=False)
+    found = audit(balancer(), CARTPOLE, 0.1, episodes=8, budget=None, p=2.0, attacks=[], trace=False)
     assert found.random is not None
     assert 10 < found.random < 20 == found.nominal.mean
     assert found.to_json()["range"]["width"] == 20 - found.random

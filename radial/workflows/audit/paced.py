@@ -20,7 +20,7 @@ FIXED = 0.4  # of the time of a step in vectors that does not depend on how many
 
 
 @dataclass
-class Pace:
+class Tempo:
     """How long episodes take, from those played so far.
 
     clean    seconds of one clean episode        side  how many were played side by side
@@ -59,7 +59,7 @@ class Paced:
     start: Beginning
     clean: Begun
     clock: Clock
-    pace: Pace
+    pace: Tempo
     notes: list[str]
 
     def count(self, what: str, seconds: float, most: int) -> int:

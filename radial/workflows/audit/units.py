@@ -128,7 +128,7 @@ def in_env_units(units: Tensor | None, radius: float) -> list[float] | None:
     return [float(f"{value:.6g}") for value in (flat[:1] if units.ndim > 1 else flat).tolist()]
 
 
-def in_words(radius: float, env_units: Sequence[float] | None, names: Sequence[str]) -> str | None:
+def epsilon_in_words(radius: float, env_units: Sequence[float] | None, names: Sequence[str]) -> str | None:
     """One line: ε in the env's units; None: not known."""
     if not env_units:
         return None

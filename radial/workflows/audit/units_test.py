@@ -9,7 +9,7 @@ from radial.agents.preprocessing import RunningScale
 from radial.core.data import EnvSpec
 from radial.workflows.audit.names import action_names, feature_names
 from radial.workflows.audit.states import Visited
-from radial.workflows.audit.units import in_words, ladder, spread_of, too_large
+from radial.workflows.audit.units import epsilon_in_words, ladder, spread_of, too_large
 
 MOUNTAIN_CAR = torch.tensor([1.8, 0.14], dtype=torch.float64)  # the whole range of position and velocity
 NAMES = ("position", "velocity")
@@ -39,10 +39,10 @@ def test_an_epsilon_large_against_what_is_observed_is_warned_about() -> None:
 
 
 def test_epsilon_in_the_envs_units_is_one_line() -> None:
-    assert in_words(0.02, [0.02, 0.02], NAMES) == "ε = 0.02 in the environment's units: ± 0.02 in every feature"
-    assert str(in_words(0.1, [0.2, 0.05], NAMES)).endswith("from ± 0.05 (velocity) to ± 0.2 (position)")
-    assert str(in_words(3 / 255, [3.0], ())).endswith("± 3 in every pixel")
-    assert in_words(0.1, None, NAMES) is None
+    assert epsilon_in_words(0.02, [0.02, 0.02], NAMES) == "ε = 0.02 in the environment's units: ± 0.02 in every feature"
+    assert str(epsilon_in_words(0.1, [0.2, 0.05], NAMES)).endswith("from ± 0.05 (velocity) to ± 0.2 (position)")
+    assert str(epsilon_in_words(3 / 255, [3.0], ())).endswith("± 3 in every pixel")
+    assert epsilon_in_words(0.1, None, NAMES) is None
 
 
 @pytest.mark.parametrize(

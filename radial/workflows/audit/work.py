@@ -48,6 +48,7 @@ SAMPLE, SAMPLE_OF_FRAMES = 20_000, 64  # visited states that are certified, at m
 EARLY, EARLY_OF_FRAMES = 64, 8  # of them before any attack
 EARLY_SHARE = 0.15  # of the budget, for these
 FIRST_SHARE = 0.5  # of the remaining budget, for the first attack
+OTHER_SHARE = 0.6  # of what is left then, for the others that need not learn
 SLICE = 0.3  # of the remaining budget, for the absolute worst case
 RESERVE = 3.0  # times the time of a clean episode, or of an attacked one: for recording one at the end
 UNHURRIED = 120.0  # seconds for the absolute worst case at each radius where there is no budget
@@ -101,15 +102,15 @@ class Work:
         if self.clean.unbounded is not None:
             self._attacks([*quick[1:], *learned])
         elif isinstance(self.who.agent.actions, Discrete):
+            self._worst_cases()
+            self._attacks(quick[1:], OTHER_SHARE)
             self._each("certified actions", partial(self._rate, self._limit()))
             self.clock.run("certified radius", partial(self._certified_radius, self._limit()))
-            self._worst_cases()
-            self._attacks(quick[1:] if self.proven else [])  # beside a certified return they say more than GWC
             self._each(GREEDY, self._greedy)
-            self._attacks([*([] if self.proven else quick[1:]), *learned])
+            self._attacks(learned)
         else:
+            self._attacks(quick[1:], OTHER_SHARE)
             self._each("action boxes", partial(self._boxes, self._limit()))
-            self._attacks(quick[1:])
             self._each("worst corner, by distance", partial(self._corner, "by distance", None))
             self._attacks(learned)
             if "rs" in self.fitted:
