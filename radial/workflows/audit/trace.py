@@ -40,12 +40,12 @@ def play_once(
     p: float,
     seed: int,
     seconds: float = math.inf,
-    start: int = 0,
+    episode: int = 0,
 ) -> dict[str, Any]:
-    """Episode `start` of an evaluation with this seed, as far as time allows: what is seen, done and rewarded."""
+    """Episode number `episode` of an evaluation with this seed, as far as time allows: what is seen, done and rewarded."""
     end = time.monotonic() + seconds
     env_seed, _, attack_seed, _ = streams(seed)
-    world = as_trained(agent, make_env(spec_of(spec), 1, env_seed, numbers=[start]))
+    world = as_trained(agent, make_env(spec_of(spec), 1, env_seed, numbers=[episode]))
     cut = as_executed(agent, world.actions)
     rng = torch.Generator().manual_seed(attack_seed)
     limit = STEPS_OF_FRAMES if len(world.observation_shape) == 3 else STEPS
@@ -81,12 +81,12 @@ def record(
     prover: Prover,
     seed: int,
     seconds: float = math.inf,
-    start: int = 0,
+    episode: int = 0,
 ) -> dict[str, Any]:
     """Both episodes and everything the inspector needs; `seconds` may cut them short, as far as they are bounded."""
     end = time.monotonic() + seconds
-    nominal = play_once(agent, spec, None, 0.0, p, seed, seconds / 4, start)
-    hit = play_once(agent, spec, attack, radius, p, seed, seconds / 2, start)
+    nominal = play_once(agent, spec, None, 0.0, p, seed, seconds / 4, episode)
+    hit = play_once(agent, spec, attack, radius, p, seed, seconds / 2, episode)
     discrete = isinstance(agent.actions, Discrete)
     clean, bounds, verdicts = _proofs(agent, hit, radius, p, prover, end)
     if len(verdicts) < len(hit["reward"]):

@@ -371,5 +371,5 @@ class Work:
         self.clock.tell(f"recording an episode: {played.attack} at ε = {spell_radius(radius)}")
         return record(
             self.who.agent, self.who.spec, self._fitted(played.attack), played.attack, radius, self.p, self.prover,
-            self.start.seed, self.clock.until_the_end(), start=number,
+            self.start.seed, self.clock.until_the_end(), episode=number,
         )  # fmt: skip
