@@ -42,7 +42,7 @@ def play_once(
     seconds: float = math.inf,
     episode: int = 0,
 ) -> dict[str, Any]:
-    """Episode number `episode` of an evaluation with this seed, as far as time allows: what is seen, done and rewarded."""
+    """One episode of an evaluation with this seed, by its number, as far as time allows: seen, done and rewarded."""
     end = time.monotonic() + seconds
     env_seed, _, attack_seed, _ = streams(seed)
     world = as_trained(agent, make_env(spec_of(spec), 1, env_seed, numbers=[episode]))
