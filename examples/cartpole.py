@@ -16,7 +16,7 @@ from rich.table import Table
 
 import radial as rr
 from radial.recipes.recipe import with_steps
-from radial.reports.cells import number, spread
+from radial.reports.cells import certified_number, number, spread
 from radial.reports.page import write_page
 
 RECIPES = {"PPO": "cartpole-ppo", "RADIAL-PPO": "cartpole-radial-ppo"}
@@ -48,8 +48,8 @@ def show(found: list[dict[str, Any]], say: Console) -> None:
     table.add_row("0", *(spread(facts["nominal"]) for facts in found))
     for levels in zip(*(facts["levels"] for facts in found), strict=True):
         cells = (
-            f"{number(level['worst_return'])} | {number((level['bracket'] or {}).get('lower'))} | "
-            f"{number(level['acr'] and level['acr']['mean'], 2)}"
+            f"{number(level['worst_return'])} | {certified_number((level['bracket'] or {}).get('lower'))} | "
+            f"{certified_number(level['acr'] and level['acr']['mean'], 2)}"
             for level in levels
         )
         table.add_row(f"{levels[0]['radius']:g}", *cells)

@@ -53,7 +53,7 @@ if TYPE_CHECKING:  # for editors and type checkers; a name is imported when it i
     from radial.training.dqn import DQNConfig
     from radial.training.ppo import PPOConfig
     from radial.workflows.attack_names import evaluate_by_name as evaluate
-    from radial.workflows.audit.audit import assert_robust, audit
+    from radial.workflows.audit.audit import AuditInterrupted, assert_robust, audit
     from radial.workflows.audit.result import AuditResult
     from radial.workflows.ensemble import WorstOf, worst_of
     from radial.workflows.guard import Guard, GuardedStep, guard
@@ -95,7 +95,7 @@ _HOMES = {
     "radial.training.a3c": "A3CConfig",
     "radial.training.dqn": "DQNConfig",
     "radial.training.ppo": "PPOConfig",
-    "radial.workflows.audit.audit": "assert_robust audit",
+    "radial.workflows.audit.audit": "AuditInterrupted assert_robust audit",
     "radial.workflows.audit.result": "AuditResult",
     "radial.workflows.ensemble": "WorstOf worst_of",
     "radial.workflows.guard": "Guard GuardedStep guard",
@@ -113,14 +113,14 @@ _RENAMED = {
 
 __all__ = [
     "ATTACKS", "FGSM", "MAD", "METHODS", "PAAD", "PGD", "RECIPES", "SARL", "SUITES", "A3CConfig", "ActorCritic",
-    "AtariActorCritic", "AuditResult", "BadInput", "Ball", "Bounds", "CategoricalAgent", "Compounding", "Constant",
-    "Corners", "Critic", "DQNConfig", "EnvSpec", "Evaluation", "Exponential", "GaussianAgent", "Guard", "GuardedStep",
-    "ImpalaAgent", "ImpalaResNet", "Learned", "LearnedAttack", "Linear", "NoAttack", "PPOConfig", "QAgent",
-    "RandomNoise", "RobustSarsa", "Robustified", "Smoothed", "SoundnessError", "Step", "Timed", "TrainedSeed",
-    "Transfer", "UnsupportedLayer", "Verdict", "WorstOf", "__version__", "a3c", "acr", "assert_robust", "audit", "awc",
-    "best_of", "certify_action", "crown", "crown_ibp", "dqn", "evaluate", "guard", "gwc", "ibp", "load", "load_attack",
-    "make_env", "mixed", "possible_actions", "ppo", "reach", "recipe", "robustify", "save", "save_attack", "sound",
-    "train", "train_many", "worst_of", "wrap",
+    "AtariActorCritic", "AuditInterrupted", "AuditResult", "BadInput", "Ball", "Bounds", "CategoricalAgent",
+    "Compounding", "Constant", "Corners", "Critic", "DQNConfig", "EnvSpec", "Evaluation", "Exponential",
+    "GaussianAgent", "Guard", "GuardedStep", "ImpalaAgent", "ImpalaResNet", "Learned", "LearnedAttack", "Linear",
+    "NoAttack", "PPOConfig", "QAgent", "RandomNoise", "RobustSarsa", "Robustified", "Smoothed", "SoundnessError",
+    "Step", "Timed", "TrainedSeed", "Transfer", "UnsupportedLayer", "Verdict", "WorstOf", "__version__", "a3c", "acr",
+    "assert_robust", "audit", "awc", "best_of", "certify_action", "crown", "crown_ibp", "dqn", "evaluate", "guard",
+    "gwc", "ibp", "load", "load_attack", "make_env", "mixed", "possible_actions", "ppo", "reach", "recipe",
+    "robustify", "save", "save_attack", "sound", "train", "train_many", "worst_of", "wrap",
 ]  # fmt: skip
 
 

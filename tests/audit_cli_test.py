@@ -50,6 +50,45 @@ def test_an_audit(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
     damaged(elsewhere / "here/audit.json", capsys)
 
 
+def test_agents_of_one_name_have_folders_of_their_own(capsys: pytest.CaptureFixture[str], elsewhere: Path) -> None:
+    other = CategoricalAgent((4,), 2, (8,))
+    other.initialize(torch.Generator().manual_seed(1))
+    other.card = replace(other.card, env=SHORT)
+    save(other, elsewhere / "more" / "agent")
+    pages = set()
+    for name in ("agent", "more/agent"):
+        assert run("audit", name, *SMALL, "--attacks", "none", "--threads", "1", "--json") == 0
+        pages.add(json.loads(capsys.readouterr().out)["page"])
+    assert len(pages) == 2
+    assert all(page.startswith("out/audit-agent-") for page in pages)
+
+
+def test_ctrl_c_and_a_full_disk_still_show_the_table(
+    capsys: pytest.CaptureFixture[str], elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stop(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("radial.workflows.audit.work.evaluate", stop)
+        assert run("audit", "agent", *SMALL, "--out", "stopped") == 130
+        assert run("report", "agent", "--episodes", "1", "--radius", "0.1", "--out", "report") == 130
+    said = capsys.readouterr()
+    assert "certified actions" in said.out
+    assert "no time at any ε for random" in said.err
+    assert json.loads((elsewhere / "stopped/audit.json").read_text())["interrupted"]
+    assert (elsewhere / "report/audit.html").is_file()
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("radial.reports.page._write", full)
+    assert run("audit", "agent", *SMALL, "--out", "full") == 1
+    said = capsys.readouterr()
+    assert "certified actions" in said.out
+    assert "No space left on device" in said.err
+
+
 def damaged(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A field that is gone, or of another type, is one line."""
     whole = json.loads(path.read_text())

@@ -21,6 +21,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 IMPORT_NAMES = {
     "stable-baselines3": "stable_baselines3",
     "ale-py": "ale_py",
+    "pyyaml": "yaml",
     "pytest-xdist": "xdist",
     "myst-parser": "myst_parser",
 }

@@ -3,7 +3,10 @@
 The audit itself is in `workflows.audit`, the page in `reports`.
 """
 
+import hashlib
+import shutil
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,10 @@ from rich.table import Table
 
 from radial.commands.parsing import flat
 from radial.commands.terminal import print_json, print_table, say, warnings_said
+from radial.core.data import BadInput
+
+WIDE = 130  # columns of a terminal that shows the whole table
+MORE = ("IQM, 95 %", "gap", "GWC")  # columns of a wider one
 
 
 def audit(
@@ -25,6 +32,8 @@ def audit(
     attacks: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = (),
     out: Path | None = None,
     require: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
+    threads: int | None = None,
+    vecnormalize: str | None = None,
     json: bool = False,
 ) -> None:
     """Report clean return, return under each applicable attack, and a certified lower bound; write a page.
@@ -32,44 +41,79 @@ def audit(
     Args:
         agent: a Stable-Baselines3 .zip, a .cleanrl_model, a .model of the papers, a run's folder, or a name in the zoo.
         env: an environment's id; default: that of the agent's card or its file name.
-        radius: perturbation radii ε in network units, such as 0.05 or 3/255, repeatable; default: by observation type.
+        radius: perturbation radii ε in network units, such as 0.05 or 3/255, repeatable; default: by what is observed.
         episodes: per attack and radius, from the same initial states.
-        budget: minutes; whatever was cut is listed.
+        budget: minutes; first episodes are reduced, then work is cut, and listed.
         seed: random seed.
         bound: ibp, crown-ibp, crown or best; default: crown, and crown-ibp for convolutional networks.
         attacks: only these, repeatable; none: no attack; default: all that apply.
-        out: folder for audit.html and audit.json; default: out/audit-NAME.
+        out: folder for audit.html and audit.json; default: out/audit-NAME-HASH, one for each agent.
         require: such as "return@0.05>=400" or "acr@0.01>=0.9", repeatable; exit code 1 and a line for each violation.
+        threads: of torch; default: one for vectors, all for frames.
+        vecnormalize: statistics of a Stable-Baselines3 agent, if they do not lie near its file; none: it has none.
         json: print one JSON object instead of a table.
     """
     from radial.agents.zoo import resolve
     from radial.commands.measure import keep_freed_memory
     from radial.recipes.recipe import parse_radius
-    from radial.reports.page import check_folder, write_page
+    from radial.reports.page import check_folder
+    from radial.workflows.audit.audit import AuditInterrupted
     from radial.workflows.audit.audit import audit as run
     from radial.workflows.audit.result import requirement
 
     wanted = [requirement(text) for text in require]
     path = resolve(agent)
     keep_freed_memory()
-    folder = out or Path("out") / f"audit-{_called(path)}"
+    folder = out or Path("out") / f"audit-{_called(path)}-{_digest(path)}"
     check_folder(folder, "--out")
     with warnings_said():
-        result = run(
-            str(path), env, [parse_radius(text) for text in flat(radius)] or None, episodes=episodes, budget=budget,
-            seed=seed, bound=bound, attacks=flat(attacks) or None, require=require, name=agent, progress=say,
-        )  # fmt: skip
-    facts = result.to_json(trace=True)
-    page = write_page([facts], folder)
+        try:
+            result = run(
+                str(path), env, [parse_radius(text) for text in flat(radius)] or None, episodes=episodes, budget=budget,
+                seed=seed, bound=bound, attacks=flat(attacks) or None, require=require, name=agent, progress=say,
+                threads=threads, vecnormalize=vecnormalize,
+            )  # fmt: skip
+        except AuditInterrupted as stop:
+            result = stop.result
+    page, lost = write_what_there_is([result.to_json(trace=True)], folder)
     if json:
-        print_json(result.to_json() | {"page": str(page)})
+        print_json(result.to_json() | {"page": None if page is None else str(page)})
     else:
-        _show(result.to_json(), page)
+        _show(result.to_json())
     broken = [line for line in (each.broken(result) for each in wanted) if line is not None]
     for line in broken:
         say(f"radial: broken: {line}")
-    if broken:
-        sys.exit(1)
+    end(page, lost, result.interrupted, bool(broken), quiet=json)
+
+
+def write_what_there_is(several: Sequence[dict[str, Any]], folder: Path) -> tuple[Path | None, str | None]:
+    """Write the page and its data, without the recorded episodes where there is no space for them.
+
+    returns  the page, or None; and one line about what was lost, or None
+    """
+    from radial.reports.page import write_page
+
+    try:
+        return write_page(several, folder), None
+    except BadInput as error:
+        lost = str(error)
+    try:
+        page = write_page([{**facts, "trace": None} for facts in several], folder)
+    except BadInput:
+        return None, lost
+    return page, f"{lost}; saved without the recorded episode"
+
+
+def end(page: Path | None, lost: str | None, interrupted: bool, broken: bool, quiet: bool = False) -> None:
+    """The last lines and the exit code: 130 after Ctrl-C, 1 if something was lost or a requirement is broken."""
+    if page is not None and not quiet:
+        say(f"page: {page}")
+    if lost is not None:
+        say(f"radial: {lost}")
+    if interrupted:
+        say("radial: interrupted; this is what there was until then")
+    if interrupted or lost is not None or broken:
+        sys.exit(130 if interrupted else 1)
 
 
 def _called(path: Path) -> str:
@@ -78,16 +122,38 @@ def _called(path: Path) -> str:
     return parent if stem and parent.endswith(f"-{stem}") else stem
 
 
-def _show(facts: dict[str, Any], page: Path) -> None:
+def _digest(path: Path) -> str:
+    """What tells agents of one name apart: the beginning of a hash of the file, or of a folder's weights and card."""
+    from radial.agents.saved import CARD, WEIGHTS
+
+    inside = [path / part / name for part in (".", "agent") for name in (CARD, WEIGHTS)]
+    digest = hashlib.sha256()
+    for file in [path] if path.is_file() else [each for each in inside if each.is_file()]:
+        with file.open("rb") as opened:
+            digest.update(hashlib.file_digest(opened, "sha256").digest())
+    return digest.hexdigest()[:8]
+
+
+def _show(facts: dict[str, Any]) -> None:
     from radial.reports.cells import rows_of
 
     headings, rows = rows_of(facts)
-    table = Table(*headings, title=f"{facts['agent']} in {facts['env']}", caption=facts["verdict"])
+    narrow = sys.stdout.isatty() and shutil.get_terminal_size().columns < WIDE
+    shown = [i for i, heading in enumerate(headings) if not (narrow and heading in MORE)]
+    table = Table(
+        *(headings[i] for i in shown), title=f"{facts['agent']} in {facts['env']}", caption=facts["verdict"],
+        caption_justify="left", caption_style="none",
+    )  # fmt: skip
     for row in rows:
-        table.add_row(*row)
+        table.add_row(*(row[i].partition(" (")[0] if narrow else row[i] for i in shown))
     print_table(table)
-    for text in (*facts["warnings"], *facts["notes"]):
+    for text in facts["warnings"]:
+        say(f"warning: {text}")
+    for text in facts["notes"]:
         say(f"note: {text}")
-    if facts["cuts"]:
-        say(f"no time for: {', '.join(facts['cuts'])}")
-    say(f"page: {page}")
+    every = [text.partition(":")[0] for text in facts["cuts"] if text.endswith(": every ε")]
+    some = [text for text in facts["cuts"] if not text.endswith(": every ε")]
+    if every:
+        say(f"no time at any ε for {', '.join(every)}")
+    if some:
+        say(f"no time for {'; '.join(some)}")

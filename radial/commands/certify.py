@@ -11,9 +11,10 @@ from typing import Any
 import tyro
 from rich.table import Table
 
-from radial.commands.processes import one_thread_for
 from radial.commands.terminal import print_json, print_table, progress, warnings_said
 from radial.core.errors import BadInput
+from radial.core.text import round_down
+from radial.evaluation.threads import one_thread_for
 
 METRICS = ("gwc", "acr", "awc")
 
@@ -29,6 +30,7 @@ def certify(
     horizon: int | None = None,
     budget: int = 10_000,
     p: str = "inf",
+    vecnormalize: str | None = None,
     json: bool = False,
 ) -> None:
     """Certify an agent with discrete actions: its greedy or absolute worst case, or its action certification rate.
@@ -44,6 +46,7 @@ def certify(
         horizon: count only the first steps of an episode; awc needs it where an environment has no time limit.
         budget: awc: states to bound per episode.
         p: norm of the perturbation: 1, 2 or inf.
+        vecnormalize: statistics of a Stable-Baselines3 agent, if they do not lie near its file; none: it has none.
         json: print one JSON object instead of a table.
     """
     from radial.core.text import nearest
@@ -57,7 +60,7 @@ def certify(
         raise BadInput(f"metric must be one of {', '.join(METRICS)}, got {metric!r}{nearest(metric, METRICS)}")
     if radius is None:
         raise BadInput("a certificate needs a --radius, such as 0.075 or 3/255")
-    loaded = load(agent, env)
+    loaded = load(agent, env, vecnormalize)
     one_thread_for(loaded.observation_shape)
     where = loaded.card.env
     if where is None:
@@ -114,7 +117,7 @@ def _gwc(facts: dict[str, Any]) -> list[tuple[str, str]]:
 
 def _acr(facts: dict[str, Any]) -> list[tuple[str, str]]:
     return [
-        ("action certification rate, mean ± SEM", f"{facts['mean']:.3f} ± {facts['sem']:.3f}"),
+        ("action certification rate, mean ± SEM", f"{round_down(facts['mean'], 3)} ± {facts['sem']:.3f}"),
         ("steps certified, falsified, unknown", f"{facts['certified']}, {facts['attacked']}, {facts['unknown']}"),
         ("distinct actions taken", str(facts["distinct_actions"])),
         ("clean return, mean ± SEM", f"{facts['return_mean']:.1f} ± {facts['return_sem']:.1f}"),

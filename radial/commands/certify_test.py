@@ -120,7 +120,7 @@ def test_a_refuted_proof_is_a_fault(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 
 
 @pytest.mark.parametrize("command", ["certify", "evaluate"])
-def test_pixels_are_doubted_in_one_line(
+def test_grey_levels_are_refused_in_one_line(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def with_range(*arguments: object) -> CategoricalAgent:
@@ -131,7 +131,8 @@ def test_pixels_are_doubted_in_one_line(
     load = checkpoints.load_agent
     monkeypatch.setattr(checkpoints, "load_agent", with_range)
     more = ["--metric", "gwc", "--horizon", "2"] if command == "certify" else ["--attack", "random"]
-    cli.main([command, "cartpole-agent", "--env", "CartPole-v1", "--radius", "19", "--episodes", "1", "--json", *more])
-    captured = capsys.readouterr()
-    assert captured.err.strip() == "radial: radius 19 on inputs in [-9, 9]: did you mean 19/255?"
-    assert json.loads(captured.out)["radius"] == 19.0
+    with pytest.raises(SystemExit) as end:
+        cli.main([command, "cartpole-agent", "--env", "CartPole-v1", "--radius", "19", "--episodes", "1", *more])
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("inputs lie in [-9, 9], got 19; use 19/255")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import tyro
 from rich.table import Table
 
-from radial.commands.processes import one_thread_for
 from radial.commands.terminal import print_json, print_table, progress, say, warnings_said
 from radial.core.errors import BadInput
+from radial.evaluation.threads import one_thread_for
 
 if TYPE_CHECKING:
     from radial.core.agent import Attack
@@ -31,6 +31,7 @@ def evaluate(
     first_finished: bool = False,
     trace: Path | None = None,
     timing: float | None = None,
+    vecnormalize: str | None = None,
     json: bool = False,
 ) -> None:
     """Play episodes with an agent, clean or under an attack, and print its return.
@@ -48,6 +49,7 @@ def evaluate(
         first_finished: count the episodes that end first, as RADIAL does on ProcGen; default: equal shares per env.
         trace: a folder for a page that shows the first episode step by step; needs an attack.
         timing: attack only in this share of the steps, such as 0.25: those that matter most to the agent.
+        vecnormalize: statistics of a Stable-Baselines3 agent, if they do not lie near its file; none: it has none.
         json: print one JSON object instead of a table.
     """
     from radial.attacks.timing import Timed
@@ -71,7 +73,7 @@ def evaluate(
     if trace is not None:
         check_folder(trace, "--trace")
     epsilon = parse_radius(radius or "0")
-    loaded = load(agent, env)
+    loaded = load(agent, env, vecnormalize)
     one_thread_for(loaded.observation_shape)
     where = loaded.card.env
     if where is None:

@@ -15,19 +15,6 @@ from types import FrameType
 from radial.commands.terminal import say
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-THREADS = "OMP_NUM_THREADS"  # who sets it has chosen
-
-
-def one_thread_for(observation_shape: Sequence[int] | None) -> None:
-    """Let torch compute on one thread where observations are vectors; None: not known.
-
-    On networks that small a second thread waits more than it works, and beside another busy process it costs nearly all
-    of the time.
-    """
-    import torch
-
-    if observation_shape is not None and len(observation_shape) == 1 and THREADS not in os.environ:
-        torch.set_num_threads(1)
 
 
 def run_all(commands: Mapping[str, Sequence[str]], jobs: int) -> None:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import tyro
 from rich.table import Table
 
-from radial.commands.processes import one_thread_for, run_all
+from radial.commands.processes import run_all
 from radial.commands.terminal import print_json, print_table, say, watch
 from radial.commands.train import check_number, parse_seeds
 from radial.core.errors import BadInput
+from radial.evaluation.threads import one_thread_for
 
 if TYPE_CHECKING:
     from radial.workflows.reproduce import Result

@@ -12,6 +12,7 @@ from rich.table import Table
 
 from radial.commands.terminal import print_json, print_table, say, warnings_said, watch
 from radial.core.errors import BadInput
+from radial.core.text import round_down, round_up
 
 if TYPE_CHECKING:
     from radial.evaluation.play import Evaluation
@@ -36,6 +37,7 @@ def robustify(
     device: str = "cpu",
     track: str = "tensorboard",
     track_project: str = "radial",
+    vecnormalize: str | None = None,
     json: bool = False,
 ) -> None:
     """Fine-tune an agent with the RADIAL loss, pausing the ε ramp if the clean return drops; compare before and after.
@@ -60,6 +62,7 @@ def robustify(
         device: cpu, or cuda where there is one.
         track: tensorboard, wandb (Weights & Biases, beside it) or none: where metrics go besides metrics.jsonl.
         track_project: project of Weights & Biases.
+        vecnormalize: statistics of a Stable-Baselines3 agent, if they do not lie near its file; none: it has none.
         json: print one JSON object instead of a table.
     """
     import torch
@@ -79,7 +82,7 @@ def robustify(
     tracking = Tracking(track, track_project)
     tracking.check()
     with warnings_said():
-        loaded = own(load(agent, env), "agent")
+        loaded = own(load(agent, env, vecnormalize), "agent")
     if loaded.card.env is None:
         near = example_for(loaded.observation_shape)
         raise BadInput(f"{agent}: no environment recorded; pass --env, such as --env {near}")
@@ -133,4 +136,5 @@ def _spread(result: "Evaluation") -> str:
 
 def _certified(side: "Standing") -> str:
     count = side.certified.to_json().get("distinct_actions")
-    return f"{side.certified.mean:.3f}" + ("" if count is None else f" ({count} distinct)")
+    mean = side.certified.mean
+    return round_up(mean, 3) if count is None else f"{round_down(mean, 3)} ({count} distinct)"

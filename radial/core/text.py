@@ -17,9 +17,29 @@ def spell_radius(radius: float) -> str:
     return f"{pixels}/255" if steps else plain
 
 
-def round_down(value: float) -> str:
-    """Format a certified lower bound: one digit, rounded down; 1e-7 is allowed for the rounding of a mean."""
-    return f"{math.floor(10 * value + 1e-6) / 10:.1f}"
+def round_down(value: float, digits: int = 1) -> str:
+    """Format a certified lower bound, rounded down; 1e-6 of the last digit is allowed for the rounding of a mean."""
+    unit = 10**digits
+    return f"{math.floor(unit * value + 1e-6) / unit:.{digits}f}"
+
+
+def round_up(value: float, digits: int = 1) -> str:
+    """Format an upper bound, rounded up; the same is allowed."""
+    unit = 10**digits
+    return f"{math.ceil(unit * value - 1e-6) / unit:.{digits}f}"
+
+
+def percent_down(share: float) -> str:
+    """A certified share as a whole percentage, rounded down: "99 %" of 0.9996."""
+    return f"{round_down(100 * share, 0)} %"
+
+
+def digits_down(value: float, significant: int = 3) -> str:
+    """A lower bound ≥ 0 with some significant digits, rounded down: a certified radius."""
+    if not (value > 0 and math.isfinite(value)):
+        return f"{value:g}"
+    unit = 10.0 ** (significant - 1 - math.floor(math.log10(value)))
+    return f"{math.floor(unit * value * (1 + 1e-12)) / unit:.{significant}g}"
 
 
 def nearest(name: str, known: Collection[str]) -> str:

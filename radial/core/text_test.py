@@ -2,13 +2,30 @@ import json
 
 import pytest
 
-from radial.core.text import clean, clean_json, has_surrogate, round_down
+from radial.core.text import (
+    clean,
+    clean_json,
+    digits_down,
+    has_surrogate,
+    percent_down,
+    round_down,
+    round_up,
+)
 
 
 @pytest.mark.parametrize(("value", "said"), [(60 / 7, "8.5"), (8.6, "8.6"), (-0.05, "-0.1"), (500.0, "500.0")])
 def test_what_is_proven_from_below_is_never_rounded_up(value: float, said: str) -> None:
     assert round_down(value) == said
     assert float(said) <= value
+
+
+def test_shares_and_radii_are_rounded_down_and_upper_bounds_up() -> None:
+    assert (round_down(0.9996, 3), round_down(0.7, 3), round_down(1.0, 3)) == ("0.999", "0.700", "1.000")
+    assert (round_up(0.1801, 3), round_up(0.18, 3), round_up(12.01, 0)) == ("0.181", "0.180", "13")
+    assert (percent_down(0.9999), percent_down(0.76), percent_down(1.0)) == ("99 %", "76 %", "100 %")
+    assert (digits_down(0.0349, 2), digits_down(0.012999), digits_down(1.0), digits_down(0.0)) == (
+        "0.034", "0.0129", "1", "0",
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize(

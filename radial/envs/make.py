@@ -94,6 +94,7 @@ def make_env(
     threads: int | None = None,
     timeout: float | None = 60.0,
     accept: Accept | None = None,
+    numbers: Sequence[int] | None = None,
 ) -> VecEnv:
     """N environments that step together; the same call gives the same stream for the same actions.
 
@@ -102,6 +103,7 @@ def make_env(
     timeout  seconds one step or reset may take before the process is ended with all stacks on stderr (code 70), because
              native pools cannot be interrupted; None: any time. Making up to 50 envs may take five times as long
     accept   refuses the spaces of one env before the others are made, where they are made one by one
+    numbers  of the N envs, if others than 0 … N − 1 are wanted: env i is seeded as number `numbers[i]`
     """
     check_whole("num_envs", num_envs, 1, MOST_ENVS)
     check_whole("seed", seed, 0)
@@ -112,7 +114,7 @@ def make_env(
     suite = suite_of(spec)
     making = None if timeout is None else MAKING * timeout * math.ceil(num_envs / 50)
     with watched(making, f"making {spec}"):
-        return suite.build(Request(spec, env_seeds(seed, num_envs), threads, timeout, accept))
+        return suite.build(Request(spec, _seeds(seed, num_envs, numbers), threads, timeout, accept))
 
 
 def spec_for(id: str) -> EnvSpec:
@@ -158,6 +160,15 @@ def spec_named(path: Path) -> EnvSpec | None:
     return next((EnvSpec("procgen", word) for word in words if word in procgen.GAMES), None)
 
 
+def spec_told(recipe: Mapping[str, object]) -> EnvSpec | None:
+    """The spec of the env's id that the files beside an imported agent tell; None: they do not, or it is unknown."""
+    told = recipe.get("env_id")
+    try:
+        return spec_for(told) if isinstance(told, str) else None
+    except BadInput:
+        return None
+
+
 def example_for(observation_shape: tuple[int, ...] | None) -> str:
     """An id that fits such an agent, for messages."""
     if observation_shape is None or len(observation_shape) < 3:
@@ -170,6 +181,15 @@ def stacked(spec: EnvSpec, observation_shape: tuple[int, ...]) -> EnvSpec:
     if spec.suite == "atari" and observation_shape[:1] == (4,) and "preset" not in spec.options:
         return replace(spec, options={**spec.options, "preset": "stack4"})
     return spec
+
+
+def _seeds(seed: int, num_envs: int, numbers: Sequence[int] | None) -> list[int]:
+    if numbers is None:
+        return env_seeds(seed, num_envs)
+    if len(numbers) != num_envs:
+        raise BadInput(f"numbers must name {num_envs} envs, got {len(numbers)}")
+    seeds = env_seeds(seed, max(numbers) + 1)
+    return [seeds[number] for number in numbers]
 
 
 def env_seeds(seed: int, num_envs: int) -> list[int]:

@@ -22,11 +22,12 @@ from radial.core.ball import Ball
 from radial.core.checks import check_whole
 from radial.core.data import BadInput, EnvSpec, Step, VecEnv, Verdict
 from radial.core.search import AttackObjective, pgd
+from radial.core.text import round_down
 from radial.envs.make import make_env
 from radial.envs.wrapper import EnvWrapper
 from radial.evaluation import statistics
 from radial.evaluation.play import Progress, View, check_spaces, play, spec_of, streams
-from radial.evaluation.prover import Elimination, ProofCheck, ThreatModel, threat_model, warn_of_pixels
+from radial.evaluation.prover import Elimination, ProofCheck, ThreatModel, check_in_range, threat_model
 from radial.evaluation.repeatable import prepared, repeated_action
 
 if TYPE_CHECKING:
@@ -130,7 +131,9 @@ class CertificationRate(statistics.Averaged):
     def __str__(self) -> str:
         counts = f"{sum(self.certified)} certified, {sum(self.attacked)} attacked, {sum(self.unknown)} unknown"
         counts += f"; {self.distinct_actions} distinct action{'' if self.distinct_actions == 1 else 's'}"
-        return f"ACR {self.mean:.3f} ± {self.sem:.3f} at {self.terms.radius:g} ({self.terms.bound}; {counts})"
+        return (
+            f"ACR {round_down(self.mean, 3)} ± {self.sem:.3f} at {self.terms.radius:g} ({self.terms.bound}; {counts})"
+        )
 
 
 # ---------------------------------------------------------------------------------------------------------- metrics
@@ -160,7 +163,7 @@ def gwc(
     """
     agent = as_agent(agent)
     threat = threat_model(agent, radius, p, bound, rule)
-    warn_of_pixels(agent, radius)
+    check_in_range(agent, radius)
     begun, forced = time.perf_counter(), Counter[str]()
 
     def choose(view: View) -> Tensor:
@@ -244,7 +247,7 @@ def acr(
     """
     agent = as_agent(agent)
     threat = threat_model(agent, radius, p, bound, "margins")
-    warn_of_pixels(agent, radius)
+    check_in_range(agent, radius)
     begun, proofs, look = time.perf_counter(), ProofCheck(threat.prover), search or Search()
     rng = torch.Generator().manual_seed(streams(seed)[2])
     tally, used = Tally(), set[int]()

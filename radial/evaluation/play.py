@@ -24,7 +24,7 @@ from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
 from radial.envs.make import make_env, spec_for
 from radial.envs.wrapper import as_trained
 from radial.evaluation import statistics
-from radial.evaluation.prover import ProofCheck, check_discrete, check_radius, warn_of_pixels
+from radial.evaluation.prover import ProofCheck, check_discrete, check_in_range, check_radius
 from radial.evaluation.repeatable import finite_action, prepared
 
 Progress = Callable[[int], None]  # called with the number of finished episodes
@@ -198,7 +198,7 @@ def evaluate(
     agent = as_agent(agent)
     check_radius(radius, p)
     attack = _checked_attack(attack)
-    warn_of_pixels(agent, radius)
+    check_in_range(agent, radius)
     episodes, seed = check_whole("episodes", episodes, 1), check_whole("seed", seed, 0)
     num_envs = None if num_envs is None else check_whole("num_envs", num_envs, 1)
     begun = time.perf_counter()

@@ -4,7 +4,6 @@ How episodes are played is in `play`; certificates over whole episodes are in `c
 """
 
 import math
-import warnings
 from dataclasses import dataclass
 from numbers import Real
 from typing import Literal
@@ -70,19 +69,12 @@ def check_discrete(agent: Agent) -> None:
         raise BadInput(f"certificates of actions need an agent with discrete actions, got {agent.actions}; {use}")
 
 
-def doubt(agent: Agent, radius: float) -> str | None:
-    """Doubts about a radius, in one line: it covers the whole valid range, so it may be meant in pixels."""
+def check_in_range(agent: Agent, radius: float) -> None:
+    """Refuse a radius beyond the whole range of valid inputs: it was meant in grey levels."""
     limits = agent.valid_range
-    if limits is None or radius <= limits[1] - limits[0]:
-        return None
-    return f"radius {radius:g} on inputs in [{limits[0]:g}, {limits[1]:g}]: did you mean {radius:g}/255?"
-
-
-def warn_of_pixels(agent: Agent, radius: float) -> None:
-    """`doubt` as a warning to the caller of the caller."""
-    text = doubt(agent, radius)
-    if text is not None:
-        warnings.warn(text, UserWarning, stacklevel=3)
+    if limits is not None and radius > limits[1] - limits[0]:
+        inside = f"[{limits[0]:g}, {limits[1]:g}]"
+        raise BadInput(f"radius must be in network units: inputs lie in {inside}, got {radius:g}; use {radius:g}/255")
 
 
 # ------------------------------------------------------------------------------------------------- actions to be forced

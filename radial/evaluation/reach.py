@@ -17,6 +17,7 @@ from radial.bounds.methods import BoundMethod, method
 from radial.core.agent import Agent
 from radial.core.ball import Ball
 from radial.core.data import Continuous, EnvSpec, VecEnv
+from radial.core.text import round_up
 from radial.evaluation.certificates import Terms, evaluation_env
 from radial.evaluation.play import Progress, View, play
 from radial.evaluation.prover import Prover, check_discrete, check_radius
@@ -93,7 +94,8 @@ class ActionReach:
         return {"metric": "reach", **self.terms.to_json(), **{k: v for k, v in facts.items() if k != "terms"}}
 
     def __str__(self) -> str:
-        return f"reach {self.mean:.3f}, at most {self.largest:.3f}, at {self.terms.radius:g} ({self.terms.bound})"
+        mean, most = round_up(self.mean, 3), round_up(self.largest, 3)
+        return f"reach {mean}, at most {most}, at {self.terms.radius:g} ({self.terms.bound})"
 
 
 def reach(

@@ -28,7 +28,7 @@ from radial.envs.make import env_seeds
 from radial.evaluation import statistics
 from radial.evaluation.certificates import Terms, terms_of
 from radial.evaluation.play import Progress, check_spaces, spec_of, streams
-from radial.evaluation.prover import Elimination, ThreatModel, threat_model, warn_of_pixels
+from radial.evaluation.prover import Elimination, ThreatModel, check_in_range, threat_model
 from radial.evaluation.repeatable import Repeats
 
 if TYPE_CHECKING:
@@ -172,7 +172,7 @@ def awc(
     """
     agent = as_agent(agent)
     threat = threat_model(agent, radius, p, bound, rule)
-    warn_of_pixels(agent, radius)
+    check_in_range(agent, radius)
     check_limits(episodes, seed, horizon, budget, reward_low)
     budget = int(budget)
     begun, starts = time.perf_counter(), []

@@ -3,17 +3,23 @@
 from collections.abc import Mapping
 from typing import Any
 
-from radial.core.text import round_down, spell_radius
+from radial.core.text import round_down, round_up, spell_radius
 
 EMPTY = "–"
 Document = Mapping[str, Any]  # plain data of a result
 Grid = tuple[list[str], list[list[str]]]  # headings and rows
+_NOTHING = "nothing is certified"
 _KINDS = ("certified", "estimate", "heuristic")  # of lower bounds
 
 
 def number(value: float | None, digits: int = 1) -> str:
     """A number, or – where there is none."""
     return EMPTY if value is None else f"{value:.{digits}f}"
+
+
+def certified_number(value: float | None, digits: int = 1) -> str:
+    """A certified number, never rounded up, or – where there is none."""
+    return EMPTY if value is None else round_down(value, digits)
 
 
 def spread(facts: Document | None, digits: int = 1) -> str:
@@ -34,8 +40,10 @@ def rows_of(facts: Document) -> Grid:
         worst = next((one for one in level["attacks"] if one["attack"] == level["worst"]), None)
         side = level["bracket"] or {"lower": None, "gap": None, "kind": "none", "starts": 0}
         row = [spell_radius(level["radius"]), level["worst"] or EMPTY, spread(worst), interval(worst)]
-        lower = EMPTY if side["lower"] is None else round_down(side["lower"])
-        row += [lower, number(side["gap"]), kind_of(side)]
+        nothing = str(side.get("says", "")).startswith(_NOTHING)  # the bound is one of every policy
+        row += (
+            ["–", "–", _NOTHING] if nothing else [certified_number(side["lower"]), number(side["gap"]), kind_of(side)]
+        )
         if discrete:
             row += [_rate(level["acr"]), spread(level["gwc"])]
         else:
@@ -46,8 +54,10 @@ def rows_of(facts: Document) -> Grid:
 
 def _rate(facts: Document | None) -> str:
     """A share of certified actions, and how many distinct actions there were; older audits do not say."""
-    count = None if facts is None else facts.get("distinct_actions")
-    return spread(facts, 3) if count is None else f"{spread(facts, 3)} ({count} distinct)"
+    if facts is None:
+        return EMPTY
+    rate, count = f"{round_down(facts['mean'], 3)} ± {facts['sem']:.3f}", facts.get("distinct_actions")
+    return rate if count is None else f"{rate} ({count} distinct)"
 
 
 def kind_of(*sides: Document) -> str:
@@ -72,7 +82,7 @@ def width(box: Document | None) -> str:
     """How wide the certified action box is."""
     if box is None:
         return EMPTY
-    return f"{100 * box['width']:.0f} % of the range" if box["relative"] else f"{box['width']:.3g}"
+    return f"{round_up(100 * box['width'], 0)} % of the range" if box["relative"] else round_up(box["width"], 3)
 
 
 def every_attack(facts: Document) -> Grid:

@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from radial.core.text import spell_radius
+from radial.core.text import round_down, round_up, spell_radius
 from radial.reports.cells import EMPTY, Document, Grid
 
 MARKS = {"within": "≈", "above": "▲", "below": "▼"}
@@ -221,8 +221,8 @@ def _worst_cases(drawn: Document) -> tuple[str, list[str], list[list[str]]]:
     rows = []
     for point in drawn["points"]:
         low, high = point["awc_share"]
-        worst = f"{low:.3f}" if low == high else f"{low:.3f} … {high:.3f}"
-        rate = f"{point['acr']:.3f} ± {point['acr_sem']:.3f}"
+        worst = f"{low:.3f}" if low == high else f"{round_down(low, 3)} … {round_up(high, 3)}"
+        rate = f"{round_down(point['acr'], 3)} ± {point['acr_sem']:.3f}"
         rows.append(
             [spell_radius(point["radius"]), rate, f"{point['gwc_share']:.3f}", worst, str(point["awc_unknown"])]
         )

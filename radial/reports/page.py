@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from radial.core.data import BadInput
-from radial.core.text import spell_radius
+from radial.core.text import digits_down, spell_radius
 from radial.reports.cells import every_attack, number, rows_of
 from radial.reports.curve import audit_figure, comparison_figure
 
@@ -184,8 +184,9 @@ def _certified(facts: Mapping[str, Any]) -> str:
     if found is None:
         return ""
     said = (
-        f"Mean certified radius {found['mean']:.3g} (median {found['median']:.3g}, least {found['least']:.3g}, most "
-        f"{found['most']:.3g}) over {found['states']} of {found['of']} visited states, by {facts['bound']}, "
+        f"Mean certified radius {digits_down(found['mean'])} (median {digits_down(found['median'])}, least "
+        f"{digits_down(found['least'])}, most {digits_down(found['most'])}) over {found['states']} of {found['of']} "
+        f"visited states, by {facts['bound']}, "
         f"{facts['arithmetic']}."
     )
     return f"<p>{escape(said)}</p>"

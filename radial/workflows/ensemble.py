@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -23,12 +23,11 @@ from radial.envs.make import make_env
 from radial.evaluation import statistics
 from radial.evaluation.play import Evaluation, Fittable, check_spaces, evaluate, side_by_side, spec_of, streams
 from radial.runs.run import derived_seed
-from radial.workflows.audit.budget import Clock, OutOfTime, Until
+from radial.workflows.audit.budget import Clock, Until
+from radial.workflows.audit.learning import fit_in_time
 from radial.workflows.audit.suite import applicable, attacks_of, chosen, masking
 
 FLOOR = "none"  # the adversary may leave an observation alone, so no agent's worst case is above its clean return
-RATED = 4  # rollouts by which the speed of learning is measured
-LEARNING = 0.4  # of the time left, for an adversary to learn: another may follow, and both must play
 Say = Callable[[str], None]
 
 
@@ -123,15 +122,18 @@ def worst_of(
         names, left_out = applicable(agent, probe.observation_shape)
     clock = Clock(None if budget is None else 60 * budget)
     work = _Ensemble(agent, spec, float(radius), p, episodes, seed, count, clock, name, progress or (lambda text: None))
-    members = [clock.run(each, partial(work.try_out, each)) for each in [FLOOR, *chosen(names, left_out, asked)]]
-    tried = [member for member in members if member is not None]
-    if len(tried) < 2:
+    wanted = [FLOOR, *chosen(names, left_out, asked)]
+    tried = [member for each in wanted if (member := clock.run(each, partial(work.try_out, each))) is not None]
+    if clock.stopped:
+        raise KeyboardInterrupt
+    if len(tried) < min(2, len(wanted)):
         raise BadInput(f"budget is too small: {budget:g} minutes ended before the first attack had played its episodes")
     best = strongest({member.attack: member.returns for member in tried})
-    returns = {member.attack: member.returns for member in tried}
+    returns = {member.attack: dict(enumerate(member.returns)) for member in tried}
+    width = tried[0].mean - min(member.mean for member in tried)  # of what any attack could change
     return WorstOf(
-        best, work.play(best, seed, None), tuple(tried), work.selection_seed, left_out, tuple(clock.cuts),
-        masking(returns, float(radius)),
+        best, work.play(best, seed, None), tuple(tried), work.selection_seed, left_out,
+        tuple(clock.cuts([float(radius)])), masking(returns, float(radius), width),
     )  # fmt: skip
 
 
@@ -172,7 +174,7 @@ class _Ensemble:
         """Episodes under an attack; with a clock, only while there is time."""
         ready = None if attack == FLOOR else self._ready(attack)
         made = make_env(self.spec, self.num_envs, streams(seed)[0])
-        with closing(made if clock is None else Until(made, clock)) as world:
+        with closing(made if clock is None else Until(made, clock, range(self.num_envs))) as world:
             return evaluate(
                 self.agent, world, ready, self.radius, self.episodes, seed, num_envs=self.num_envs, p=self.p,
                 name=self.name,
@@ -189,19 +191,7 @@ class _Ensemble:
         seed = streams(self.seed)[1]
         self.say(f"fitting {name}")
         if isinstance(attack, Adversary):
-            return self._affordable(attack.aimed(self.radius, self.p)).fit(self.agent, self.spec, seed)
-        with closing(Until(make_env(self.spec, attack.num_envs, seed), self.clock)) as world:
+            return fit_in_time(attack.aimed(self.radius, self.p), self.agent, self.spec, seed, self.clock)
+        envs = attack.num_envs
+        with closing(Until(make_env(self.spec, envs, seed), self.clock, range(envs))) as world:
             return attack.fit(self.agent, world, seed)
-
-    def _affordable(self, attack: Adversary) -> Adversary:
-        """The adversary with as many steps as the time left allows; a few rollouts tell how long they take."""
-        if self.clock.seconds is None:
-            return attack
-        trial = replace(attack, steps=RATED * attack.rollout, restarts=1, episodes=1)
-        begun = time.perf_counter()
-        trial.fit(self.agent, self.spec, streams(self.seed)[1])
-        rate = trial.steps / (time.perf_counter() - begun)
-        steps = min(attack.steps, int(rate * LEARNING * self.clock.left()))
-        if steps < attack.least_steps:
-            raise OutOfTime
-        return replace(attack, steps=steps)

@@ -25,7 +25,7 @@ from radial.core.checks import check_whole
 from radial.core.data import BadInput, EnvSpec, VecEnv, Verdict
 from radial.evaluation.certificates import evaluation_env
 from radial.evaluation.play import Progress, View, play
-from radial.evaluation.prover import ProofCheck, check_discrete, check_radius, warn_of_pixels
+from radial.evaluation.prover import ProofCheck, check_discrete, check_in_range, check_radius
 from radial.runs.files import write_atomic
 
 FORMATS = ("onnx", "vnnlib")
@@ -130,7 +130,7 @@ def export_properties(
     check_radius(radius, torch.inf)
     check_discrete(agent)
     check_whole("states", states, 1)
-    warn_of_pixels(agent, radius)
+    check_in_range(agent, radius)
     proofs = ProofCheck(bound)
     visited = _visited(agent, env, episodes, states, seed, progress)
     export_network(agent, folder)

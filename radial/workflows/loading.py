@@ -11,10 +11,10 @@ from radial.agents.convert import Loaded
 from radial.agents.zoo import resolve
 from radial.attacks.learned.stored import is_attack
 from radial.core.data import BadInput, EnvSpec
-from radial.envs.make import check_card_env, spec_for, spec_named
+from radial.envs.make import check_card_env, spec_for, spec_named, spec_told
 
 
-def load(agent: str | Path, env: EnvSpec | str | None = None) -> Loaded:
+def load(agent: str | Path, env: EnvSpec | str | None = None, vecnormalize: str | Path | None = None) -> Loaded:
     """An agent from its folder, from the run that trained it, from the zoo, or from a third-party checkpoint.
 
     Third-party checkpoints are those of the papers (.model, .pt), Stable-Baselines3 (.zip) and CleanRL
@@ -22,17 +22,18 @@ def load(agent: str | Path, env: EnvSpec | str | None = None) -> Loaded:
 
     agent  a path, or the name of an agent in the zoo
     env    where it is to act, as an id or a spec; default: what the card says, or an env's id in the name of the file
+    vecnormalize  the statistics of a Stable-Baselines3 agent, if they do not lie near its file; "none": it has none
     """
     if not isinstance(agent, str | Path):
         raise BadInput(f"agent must be a path or the name of an agent in the zoo, got {agent!r}")
     if not (env is None or isinstance(env, EnvSpec | str)):
         raise BadInput(f"env must be an id such as Hopper-v4 or an EnvSpec, got {env!r}")
     path = resolve(str(agent))
-    loaded = saved.load_agent(path, spec_for(env) if isinstance(env, str) else env)
+    loaded = saved.load_agent(path, spec_for(env) if isinstance(env, str) else env, vecnormalize)
     if is_attack(loaded.card.recipe):
         raise BadInput(f"{path} is an attack, not an agent: pass it to evaluate as the attack")
     if loaded.card.env is None:
-        loaded.card = replace(loaded.card, env=spec_named(path))
+        loaded.card = replace(loaded.card, env=spec_named(path) or spec_told(loaded.card.recipe))
     elif env is None:
         check_card_env(loaded.card.env, path)
     return loaded

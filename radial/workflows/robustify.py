@@ -25,6 +25,7 @@ from radial.core.text import nearest
 from radial.envs.make import example_for, make_env, spec_for, stacked
 from radial.evaluation.certificates import CertificationRate, Search, acr
 from radial.evaluation.play import Evaluation, check_spaces, evaluate
+from radial.evaluation.prover import check_in_range
 from radial.evaluation.reach import ActionReach, faintest, reach, watching
 from radial.objectives import policy_gradient as a3c
 from radial.objectives import q_objectives as dqn
@@ -278,6 +279,7 @@ def plan(
     """The config of the fine-tuning: the settings on the agent's card where there are any, else those of a recipe."""
     if not (is_finite(radius) and radius > 0):
         raise BadInput(f"radius must be finite and > 0, got {radius!r}")
+    check_in_range(agent, radius)
     check_whole("steps", steps, 1)
     name, base = _named(agent, objective), _base(agent)
     if name == "sa":

@@ -5,7 +5,6 @@ The loops themselves are in `training`; which config carries which name is in `r
 
 import math
 import subprocess
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -92,7 +91,7 @@ def train(
         raise BadInput("resume needs out: the folder of the run to resume")
     given = load_agent(resolve(str(init))) if isinstance(init, str | Path) else init
     start = None if given is None else own(given, "init")
-    _warn_of_pixels(config, check_trainable(config, seed, device, start))
+    _check_pixels(config, check_trainable(config, seed, device, start))
     more: dict[str, Any] = {}
     if config.attack is not None:
         more["attack"] = attack_of(config)
@@ -188,11 +187,11 @@ def _check_attack(config: Config) -> None:
         _check_coefficients({"attack_radius": config.attack_radius(step)}, step)
 
 
-def _warn_of_pixels(config: Config, observation_shape: tuple[int, ...]) -> None:
-    """Frames become numbers in [0, 1], so a radius beyond 1 was meant in pixels."""
+def _check_pixels(config: Config, observation_shape: tuple[int, ...]) -> None:
+    """Frames become numbers in [0, 1], so a radius beyond 1 was meant in grey levels."""
     radius = config.objective.coefficients(config.total_steps).get("radius", 0.0)
     if len(observation_shape) > 1 and radius > 1:
-        warnings.warn(f"radius {radius:g} on inputs in [0, 1]: did you mean {radius:g}/255?", UserWarning, stacklevel=3)
+        raise BadInput(f"radius must be in network units: inputs lie in [0, 1], got {radius:g}; use {radius:g}/255")
 
 
 # Objectives whose weight is that of a regulariser and not a share, so it may exceed 1.

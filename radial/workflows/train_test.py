@@ -95,11 +95,11 @@ def test_an_objective_of_another_algorithm_is_refused(objective: object, home: s
         check_trainable(replace(TINY, objective=objective), 0)  # type: ignore[arg-type]
 
 
-def test_a_radius_in_pixels_is_doubted() -> None:
+def test_a_radius_in_grey_levels_is_refused() -> None:
     frames = A3CConfig(
         EnvSpec("atari", "Pong", {"preset": "radial-a3c"}), RadialOverlap(3.0), total_steps=200, workers=1, num_envs=2
     )
-    with pytest.warns(UserWarning, match="did you mean 3/255"):
+    with pytest.raises(BadInput, match="got 3; use 3/255"):
         train(frames, 0, quiet=True)
 
 

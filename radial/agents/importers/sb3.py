@@ -7,7 +7,6 @@ pickled ones (spaces, schedules, buffers) are never looked at.
 import io
 import math
 import re
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,8 @@ from radial.agents.foreign import WrappedAgent, WrappedGaussian, wrap
 from radial.agents.importers.archive import TENSOR_BYTES, file_source, open_zip, read_archive, untrusted
 from radial.agents.importers.parts import ACTIVATIONS, Parts, network, outputs_of
 from radial.agents.importers.restricted import refuse
-from radial.agents.importers.vecnormalize import beside, read_vecnormalize
+from radial.agents.importers.rlzoo import NO_STATISTICS, ZooSettings, check_wrappers, statistics_of, trained
+from radial.agents.importers.vecnormalize import read_vecnormalize
 from radial.agents.preprocessing import AsFloat, Frames, RunningScale
 from radial.agents.weights import strict_json
 from radial.core.agent import Card
@@ -85,8 +85,11 @@ class Facts:
             raise BadInput(f"{path}: features_extractor_class must be {allowed}, got {str(told)[:60]!r}")
 
 
-def read_sb3(path: Path) -> WrappedAgent:
-    """The agent of a `.zip`, with the statistics of a `vecnormalize.pkl` that lies beside it."""
+def read_sb3(path: Path, vecnormalize: str | Path | None = None) -> WrappedAgent:
+    """The agent of a `.zip`, with the statistics of its `VecNormalize`.
+
+    vecnormalize  the file of the statistics; "none": there are none; None: those near the file, see `rlzoo`
+    """
     with untrusted(path), path.open("rb") as file:
         archive = open_zip(file)
         members = {member.filename: member for member in archive.infolist()}
@@ -100,10 +103,11 @@ def read_sb3(path: Path) -> WrappedAgent:
     parts = Parts(path, read_archive(path, file=io.BytesIO(weights)))
     agent = _agent(path, parts, facts)
     parts.finish()
-    notes = _normalize(path, agent, facts)
+    told = trained(path)
+    notes = _normalize(path, agent, facts, told, vecnormalize)
     name = f"{_algorithm(agent, facts)} of Stable-Baselines3"
     agent.card = Card(
-        env=None, recipe={"name": name, "notes": notes}, seed=_whole(facts, "seed"),
+        env=None, recipe={"name": name, "notes": notes, **told.recipe()}, seed=_whole(facts, "seed"),
         steps=_whole(facts, "num_timesteps") or 0, source=file_source(path),
     )  # fmt: skip
     return agent
@@ -226,24 +230,30 @@ def _wrapped(
     )  # fmt: skip
 
 
-def _normalize(path: Path, agent: WrappedAgent, facts: Facts) -> list[str]:
-    """Put the statistics that lie beside the file in front of the network; returns notes for the card."""
-    stats = beside(path)
+def _normalize(path: Path, agent: WrappedAgent, facts: Facts, told: ZooSettings, given: str | Path | None) -> list[str]:
+    """Put the statistics in front of the network; returns notes for the card. Missing ones are not guessed."""
+    notes = check_wrappers(path, told, facts.picture)
+    if given is not None and str(given) == NO_STATISTICS:
+        return notes
+    stats = statistics_of(path) if given is None else Path(given)
     if stats is None:
         on_policy = "gae_lambda" in facts.fields  # the others keep these observations in any case
-        if on_policy and facts.fields.get("_last_original_obs") is not None:
-            name = clean(path.name, keep="")
-            note = f"{name} was trained with VecNormalize, whose statistics are missing: save vecnormalize.pkl here"
-            warnings.warn(note, UserWarning, stacklevel=4)
-            return [note]
-        return []
+        seen = on_policy and facts.fields.get("_last_original_obs") is not None
+        if told.normalized or (seen and told.normalized is None):
+            raise BadInput(
+                f"{path}: it was trained with VecNormalize, whose statistics are missing: pass --vecnormalize PATH "
+                "(in Python vecnormalize=), or none if only rewards were normalised"
+            )
+        return notes
+    if not stats.is_file():
+        raise BadInput(f"vecnormalize must be a file saved by VecNormalize, or none; there is no {stats}")
     scale: RunningScale | None = read_vecnormalize(stats)
     if scale is None:
-        return []
+        return notes
     if agent.observation_shape is None or scale.mean.shape != agent.observation_shape:
         raise BadInput(f"{stats} must fit the agent: its statistics have shape {tuple(scale.mean.shape)}")
     agent.door = scale
-    return [f"observations are normalised by {clean(stats.name, '')}"]
+    return [*notes, f"observations are normalised by {clean(stats.name, '')}"]
 
 
 def _width(layers: list[nn.Module]) -> int | None:

@@ -207,10 +207,31 @@ def test_statistics_of_rewards_alone_change_nothing(tmp_path: Path) -> None:
     assert not isinstance(load_agent(tmp_path / "agent.zip").door, RunningScale)  # type: ignore[union-attr]
 
 
-def test_missing_statistics_are_missed(tmp_path: Path) -> None:
-    saved(tmp_path)
-    with pytest.warns(UserWarning, match=r"trained with VecNormalize, whose statistics are missing"):
+def test_missing_statistics_are_not_guessed(tmp_path: Path) -> None:
+    _, env = saved(tmp_path)
+    path = tmp_path / "agent.zip"
+    with pytest.raises(BadInput, match=r"trained with VecNormalize, whose statistics are missing: pass --vecnormalize"):
+        load_agent(path)
+    assert not isinstance(load_agent(path, vecnormalize="none").door, RunningScale)  # type: ignore[union-attr]
+    with pytest.raises(BadInput, match=r"there is no .*other\.pkl"):
+        load_agent(path, vecnormalize=tmp_path / "other.pkl")
+    env.save(tmp_path / "other.pkl")
+    given: Any = load_agent(path, vecnormalize=tmp_path / "other.pkl").door  # type: ignore[union-attr]
+    np.testing.assert_allclose(given.mean, env.obs_rms.mean)
+    (tmp_path / "agent").mkdir()  # as the zoo of RL Baselines3 has it
+    env.save(tmp_path / "agent/vecnormalize.pkl")
+    found: Any = load_agent(path).door  # type: ignore[union-attr]
+    np.testing.assert_allclose(found.mean, env.obs_rms.mean)
+
+
+def test_settings_that_say_so_are_believed_where_the_file_says_nothing(tmp_path: Path) -> None:
+    sb3.PPO("MlpPolicy", "CartPole-v1", n_steps=8, batch_size=8, device="cpu").save(tmp_path / "agent.zip")
+    (tmp_path / "config.yml").write_text("normalize: true\n")
+    with pytest.raises(BadInput, match="statistics are missing: pass --vecnormalize"):
         load_agent(tmp_path / "agent.zip")
+    (tmp_path / "config.yml").write_text("normalize: \"{'norm_obs': False}\"\n")
+    (tmp_path / "args.yml").write_text("env: CartPole-v1\n")
+    assert load_agent(tmp_path / "agent.zip").card.recipe["env_id"] == "CartPole-v1"
 
 
 def test_an_agent_that_learned_without_statistics_misses_none(tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:

@@ -1,6 +1,6 @@
-"""The result of an audit: one level per radius with its attacks, certificates and bracket; headline; requirements.
+"""The result of an audit: one level per radius with its attacks, certificates and bracket; requirements.
 
-Everything becomes JSON with `to_json`; the page is in `reports`.
+Everything becomes JSON with `to_json`; the headline is in `verdict`, the page in `reports`.
 """
 
 import math
@@ -11,18 +11,18 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from radial.core.data import BadInput
-from radial.core.text import round_down, spell_radius
 from radial.evaluation import statistics
 
-KEEPS = 0.9  # of the clean return: robust so far
-USEFUL = 0.5  # of it: worth certifying
+NOTICED = 0.1  # of the range of returns: a smaller gap is no clear effect
+ERRORS = 2.0  # standard errors of a gap: a smaller one is no clear effect either
 
 
 @dataclass(frozen=True)
 class Played(statistics.Averaged):
-    """Episodes under one attack at one radius; number i starts as number i of every other attack does.
+    """Episodes under one attack at one radius.
 
-    gap, gap_sem  of the clean return over this one, paired
+    gap, gap_sem  of the clean return over this one, paired by their starts
+    numbers       of the starts: those with the same number begin alike; empty: 0, 1, 2, …
     """
 
     attack: str
@@ -32,6 +32,21 @@ class Played(statistics.Averaged):
     lengths: tuple[int, ...]
     gap: float = 0.0
     gap_sem: float = 0.0
+    numbers: tuple[int, ...] = ()
+
+    @property
+    def by_start(self) -> dict[int, float]:
+        """The return from each start, by its number."""
+        return dict(zip(self.numbers or range(len(self.returns)), self.returns, strict=True))
+
+    def gaps(self, clean: "Played") -> dict[int, float]:
+        """What clean episodes return above these, by the number of the start."""
+        known = clean.by_start
+        return {number: known[number] - reached for number, reached in self.by_start.items() if number in known}
+
+    def clear(self, width: float) -> bool:
+        """Whether its effect is clear: the gap exceeds a tenth of the range of returns, and two standard errors."""
+        return self.gap > NOTICED * width and self.gap > ERRORS * self.gap_sem
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -39,7 +54,7 @@ class Played(statistics.Averaged):
             "attack": self.attack, "radius": self.radius, "settings": self.settings, "returns": list(self.returns),
             "lengths": list(self.lengths), "mean": self.mean, "sem": self.sem,
             "iqm": statistics.iqm(self.returns), "iqm_ci95": list(statistics.iqm_ci95([self.returns])),
-            "gap": self.gap, "gap_sem": self.gap_sem,
+            "gap": self.gap, "gap_sem": self.gap_sem, "starts": list(self.by_start),
         }  # fmt: skip
 
 
@@ -86,8 +101,8 @@ class Level:
 
     @property
     def worst(self) -> Played | None:
-        """The attack with the lowest mean return."""
-        return min(self.attacks.values(), key=lambda played: played.mean, default=None)
+        """The attack with the largest gap; of several, or where all have the same starts, the lowest mean return."""
+        return min(self.attacks.values(), key=lambda played: (-played.gap, played.mean), default=None)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -104,7 +119,12 @@ class Level:
 
 @dataclass
 class AuditResult:
-    """An audit of one agent: its settings, its findings, and the work that was cut."""
+    """An audit of one agent: its settings, its findings, and the work that was cut.
+
+    random       mean return of uniformly random actions from the same starts; None: not known
+    horizon      returns are those of the first so many steps, because no clean episode ended in time; None: of episodes
+    interrupted  by Ctrl-C
+    """
 
     facts: Mapping[str, Any]  # agent, env, engine, seed, episodes, bound, …
     nominal: Played
@@ -117,11 +137,42 @@ class AuditResult:
     trace: dict[str, Any] | None = field(default=None, repr=False)
     verdict: str = ""
     wall_seconds: float = 0.0
+    random: float | None = None
+    horizon: int | None = None
+    interrupted: bool = False
+
+    @property
+    def width(self) -> float:
+        """The range in which the return can move: from that of random actions to the clean one.
+
+        Random actions are what is left of a policy that sees nothing. Where their return is not known: |clean return|.
+        """
+        clean = self.nominal.mean
+        return abs(clean) if self.random is None else abs(clean - self.random)
+
+    def largest_drop(self) -> tuple[float, int, Played] | None:
+        """The radius, the number of the start and the attack of the episode that lost most; None: there is none.
+
+        Of equal ones that at the smallest radius; where no attack did anything, one at the largest.
+        """
+        drops = [
+            (gap, level.radius, number, played)
+            for level in self.levels
+            for played in level.attacks.values()
+            for number, gap in played.gaps(self.nominal).items()
+        ]
+        if not drops:
+            return None
+        gap, radius, number, played = max(drops, key=lambda one: (one[0], -one[1], -one[2]))
+        if gap <= 0:
+            gap, radius, number, played = max(drops, key=lambda one: (one[1], -one[2]))
+        return radius, number, played
 
     def to_json(self, trace: bool = False) -> dict[str, Any]:
         """Plain values that `json` can write; with the recorded episode only if asked, for it is long."""
         return {
-            "format": 1, **self.facts, "verdict": self.verdict, "nominal": self.nominal.to_json(),
+            "format": 1, **self.facts, "range": {"random": self.random, "width": self.width, "horizon": self.horizon},
+            "interrupted": self.interrupted, "verdict": self.verdict, "nominal": self.nominal.to_json(),
             "levels": [level.to_json() for level in self.levels], "certified_radius": self.certified_radius,
             "left_out": dict(self.left_out), "notes": self.notes, "warnings": self.warnings, "cuts": self.cuts,
             "wall_seconds": self.wall_seconds, **({"trace": self.trace} if trace else {}),
@@ -129,57 +180,6 @@ class AuditResult:
 
     def __str__(self) -> str:
         return self.verdict
-
-
-# --------------------------------------------------------------------------------------------------------- the headline
-
-
-def headline(result: AuditResult, attacked: bool = True) -> str:
-    """Two or three sentences, of numbers in the result alone: where it breaks, up to where it holds, the certificate.
-
-    attacked  False: the caller asked for no attack
-    """
-    nominal = result.nominal.mean
-    said = [f"Clean return {nominal:.1f} ± {result.nominal.sem:.1f}."]
-    tried = [(level.radius, level.worst) for level in result.levels if level.worst is not None]
-    if not tried:
-        why = "There was no time for an attack." if attacked else "No attack was asked for."
-        return " ".join([*said, why, _certificate(result)])
-    broken = [(radius, worst) for radius, worst in tried if not _keeps(worst.mean, nominal, KEEPS)]
-    first, worst = min(broken, key=lambda pair: pair[0], default=(math.inf, None))
-    if worst is not None:
-        said.append(f"Not robust: at ε = {spell_radius(first)} {worst.attack} reduces the return to {worst.mean:.1f}.")
-    below = [radius for radius, _ in tried if radius < first]
-    if below:
-        said.append(f"No attack tried costs more than a tenth of it up to ε = {spell_radius(max(below))}.")
-    return " ".join([*said, _certificate(result)])
-
-
-def _keeps(value: float, nominal: float, share: float) -> bool:
-    return nominal - value <= (1 - share) * abs(nominal)
-
-
-def _certificate(result: AuditResult) -> str:
-    """The certified return, which holds against every adversary and not only those that were tried.
-
-    Of several radii the largest at which half of the clean return is certified; if there is none, the best certificate.
-    """
-    certified = [
-        (level.radius, level.bracket.lower, level.bracket.starts) for level in result.levels
-        if level.bracket is not None and level.bracket.kind == "certified" and level.bracket.lower is not None
-    ]  # fmt: skip
-    useful = [one for one in certified if _keeps(one[1], result.nominal.mean, USEFUL)]
-    if certified:
-        radius, lower, starts = max(useful) if useful else max(certified, key=lambda one: one[1])
-        what = "Certified" if useful else "Little is certified"
-        whose = f"mean return from these {starts} starts" if starts > 1 else "return from this one start"
-        return f"{what}: at ε = {spell_radius(radius)} no adversary can bring the {whose} below {round_down(lower)}."
-    if result.certified_radius is not None:
-        mean = result.certified_radius["mean"]
-        if mean == 0:
-            return "No action in the visited states is certified at any ε."
-        return f"Mean certified radius over visited states: ε = {mean:.2g}. No return is certified."
-    return "No return is certified."
 
 
 # --------------------------------------------------------------------------------------------------------- requirements

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from radial.core.data import BadInput
-from radial.workflows.audit.result import AuditResult, Bracket, Level, Played, headline, requirement
+from radial.workflows.audit.result import AuditResult, Bracket, Level, Played, requirement
+from radial.workflows.audit.verdict import headline
 
 START = "Clean return 500.0 ± 0.0."
 
@@ -46,6 +47,73 @@ def test_returns_below_zero() -> None:
     found.nominal = Played("none", 0.0, "none", (-80.0,) * 2, (80,) * 2)
     assert "Certified: at ε = 0.01" in headline(found)
     assert "below -90.0." in headline(found)
+
+
+def attacked(clean: float, random: float | None, gap: float, error: float, episodes: int = 20) -> str:
+    """The headline where one attack has this gap."""
+    played = Played("pgd", 0.1, "", (clean - gap,) * episodes, (9,) * episodes, gap, error)
+    result = AuditResult({}, Played("none", 0.0, "none", (clean,) * 20, (9,) * 20), [Level(0.1, {"pgd": played})])
+    result.random = random
+    return headline(result)
+
+
+@pytest.mark.parametrize(
+    ("clean", "random", "gap", "error", "clear"),
+    [
+        (-148.0, -1200.0, 29.0, 5.0, False),  # Pendulum: a fortieth of the range, though a fifth of |return|
+        (290.0, -100.0, 29.0, 31.0, False),  # BipedalWalker: within two standard errors
+        (290.0, -100.0, 60.0, 31.0, False),
+        (500.0, 22.0, 100.0, 9.0, True),  # CartPole
+        (3000.0, 18.0, 1500.0, 200.0, True),  # Hopper
+        (20.0, -20.7, 10.0, 1.0, True),  # Pong
+        (-100.0, -200.0, 20.0, 2.0, True),  # MountainCar
+        (0.0, None, 0.0, 0.0, False),
+        (9.3, 22.0, 0.5, 0.1, False),  # an agent that has learned nothing
+    ],
+)
+def test_an_attack_counts_by_the_range_of_returns_and_its_standard_error(
+    clean: float, random: float | None, gap: float, error: float, clear: bool
+) -> None:
+    said = attacked(clean, random, gap, error)
+    assert ("Not robust" in said) is clear
+    assert ("No clear effect of any attack up to ε = 0.1" in said) is not clear
+
+
+def test_one_episode_has_no_standard_error() -> None:
+    assert "pgd reduces it to 10.0 (one episode)" in attacked(20.0, -20.7, 10.0, 0.0, episodes=1)
+
+
+def test_shares_and_radii_stand_in_the_headline_and_are_never_rounded_up() -> None:
+    result = certified((0.01, 500.0, 3), attacked=490.0)
+    result.levels.append(Level(0.1, acr={"mean": 0.9999, "certified": 99}))
+    result.levels[0].acr = {"mean": 1.0, "certified": 100}
+    result.certified_radius = {"mean": 0.0349}
+    said = headline(result)
+    assert "Certified actions: 100 % at ε = 0.01, 99 % at 0.1; mean certified radius 0.034." in said
+
+
+def test_the_least_possible_return_is_no_certificate() -> None:
+    """Acrobot cannot return less than −500, whatever is done."""
+    result = certified((0.01, -500.0, 3))
+    assert result.levels[0].bracket is not None
+    result.levels[0].bracket = Bracket(-500.0, None, "certified", 3, "nothing is certified: the bound is the least")
+    assert headline(result).endswith("Nothing is certified about the return.")
+
+
+def test_a_bound_without_any_certified_action_is_only_that_poles_fall_slowly() -> None:
+    result = certified((0.1, 9.0, 3))
+    result.levels[0].acr = {"mean": 0.0, "certified": 0}
+    assert headline(result).endswith("Certified actions: 0 % at ε = 0.1. Nothing is certified about the return.")
+
+
+def test_episodes_are_paired_by_their_starts() -> None:
+    clean = Played("none", 0.0, "none", (10.0, 20.0, 30.0), (1, 2, 3))
+    cut = Played("pgd", 0.1, "", (5.0, 1.0), (1, 1), numbers=(2, 0))
+    assert cut.gaps(clean) == {2: 25.0, 0: 9.0}
+    result = AuditResult({}, clean, [Level(0.1, {"pgd": cut}), Level(0.2, {"pgd": cut})])
+    assert result.largest_drop() == (0.1, 2, cut)
+    same = Played("mad", 0.2, "", clean.returns, clean.lengths)
+    assert AuditResult({}, clean, [Level(0.1, {"a": same}), Level(0.2, {"a": same})]).largest_drop() == (0.2, 0, same)
 
 
 # --------------------------------------------------------------------------------------------------------- requirements

@@ -4,7 +4,7 @@ Bounding a thousand states together costs little more than bounding one, so an a
 """
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -65,7 +65,7 @@ class Visited:
         return (slice(start, start + size) for start in range(0, len(self), size))
 
 
-class _Memory:
+class Memory:
     """States as they are visited, in at most `VISITED_BYTES`: of too many, those of every second, fourth, … step."""
 
     def __init__(self) -> None:
@@ -99,19 +99,18 @@ def chunk_of(x: Tensor, prover: Prover | None = None) -> int:
     return 1 if dear else _FRAMES_AT_ONCE
 
 
-def visit(agent: Agent, world: VecEnv, episodes: int, name: str | None = None) -> tuple[Episodes, Visited]:
-    """Play clean episodes and remember their states; the world has as many envs as episodes."""
-    memory, steps = _Memory(), itertools.count()
+def visit(agent: Agent, world: VecEnv, memory: Memory, numbers: Sequence[int], name: str | None = None) -> Episodes:
+    """Play a clean episode in each env of the world, and remember its states as those of the episodes `numbers`."""
+    steps, number = itertools.count(), torch.tensor(numbers)
 
     @torch.no_grad()
     def choose(view: View) -> Tensor:
         x = prepared(agent, view.obs)
         rows = view.counts.nonzero().flatten()
-        memory.add((view.obs if view.obs.dtype == torch.uint8 else x)[rows], rows)
+        memory.add((view.obs if view.obs.dtype == torch.uint8 else x)[rows], number[rows])
         return finite_action(agent, x, None, agent.name if name is None else name, next(steps))
 
-    played = play(as_trained(agent, world), choose, episodes)
-    return played, memory.visited(agent.prepare)
+    return play(as_trained(agent, world), choose, world.num_envs)
 
 
 def certified(agent: Agent, visited: Visited, radius: float, p: float, prover: Prover, clock: Clock) -> Tensor:

@@ -42,7 +42,9 @@ class Pictures:
 
 def _visit() -> states.Visited:
     network = nn.Sequential(nn.Flatten(), nn.Linear(4 * 84 * 84, 2)).eval()
-    return visit(wrap(network, "q", Frames(4)), Pictures(), 3)[1]
+    agent, memory = wrap(network, "q", Frames(4)), states.Memory()
+    visit(agent, Pictures(), memory, range(3))
+    return memory.visited(agent.prepare)
 
 
 def test_pictures_are_kept_as_bytes() -> None:

@@ -15,7 +15,7 @@ from radial.agents.saved import load_agent
 from radial.agents.zoo import resolve
 from radial.core.agent import Agent, described
 from radial.core.data import BadInput, EnvSpec
-from radial.envs.make import check_card_env, example_for, spec_for, spec_named, stacked
+from radial.envs.make import check_card_env, example_for, spec_for, spec_named, spec_told, stacked
 from radial.evaluation.play import spec_of
 
 
@@ -30,18 +30,27 @@ class Audited:
     notes: tuple[str, ...]
 
 
-def audited(given: Agent | str | Path, env: EnvSpec | str | None, name: str | None = None) -> Audited:
+def audited(
+    given: Agent | str | Path,
+    env: EnvSpec | str | None,
+    name: str | None = None,
+    vecnormalize: str | Path | None = None,
+) -> Audited:
     """Load an agent from its path if need be, and find the env it acts in."""
     notes: list[str] = []
+    if vecnormalize is not None and not isinstance(given, str | Path):
+        raise BadInput("vecnormalize is for the file of an agent: this agent is loaded already")
     with _noted(notes):
         path = resolve(str(given)) if isinstance(given, str | Path) else None
-        agent = as_agent(given if path is None else load_agent(path))
+        agent = as_agent(given if path is None else load_agent(path, vecnormalize=vecnormalize))
         spec = spec_for(env) if isinstance(env, str) else env or agent.card.env
         if env is None and spec is not None and path is not None:
             check_card_env(spec, path)
         if spec is None and path is not None:
             spec = spec_named(path)
-            if spec is not None:
+            if spec is None:
+                spec = spec_told(agent.card.recipe)
+            else:
                 notes.append(f"the env is taken from the name of the file: {spec.id}")
     door = agent.door if isinstance(agent, WrappedQ | WrappedCategorical | WrappedGaussian) else None
     shape = (door.channels,) if isinstance(door, Frames) else agent.observation_shape

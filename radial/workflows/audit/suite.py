@@ -7,16 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from radial.attacks import ATTACKS
+from radial.attacks.learned.adversaries import Adversary
 from radial.core.agent import Agent
 from radial.core.data import BadInput, Discrete
 from radial.core.text import nearest, spell_radius
 from radial.evaluation import statistics
-from radial.evaluation.play import Aiming
 from radial.workflows.audit.subject import texts_of
 
 QUICK = ("pgd", "mad", "critic", "random", "fgsm", "pgd-strong")  # the last costs as much as all others
-ENVS_OF_FRAMES = 10
-LEARNED = ("transfer", "rs", "rs+mad", "compounding")
+MASKED = 0.05  # of the range of returns
+LEARNED = ("transfer", "rs", "rs+mad", "compounding", "paad", "sarl")
+ON_VECTORS = ("transfer", "rs", "rs+mad", "compounding", "sarl")  # of these
+AUDIT_STEPS = 200_000  # of an adversary that learns by PPO, at most
 
 
 def attacks_of(given: Any) -> list[str] | None:
@@ -36,7 +38,7 @@ def applicable(agent: Agent, observation_shape: tuple[int, ...]) -> tuple[list[s
     left_out: dict[str, str] = {}
     if not agent.has_value:
         left_out["critic"] = "the agent has no value function"
-    for name in LEARNED:
+    for name in ON_VECTORS:
         if len(observation_shape) != 1:
             left_out[name] = "it learns on vectors, not on pictures"
     if not isinstance(agent.actions, Discrete) and agent.log_std is None:
@@ -59,28 +61,30 @@ def chosen(names: Sequence[str], left_out: dict[str, str], asked: Sequence[str] 
 def aimed(name: str, radius: float, p: float) -> tuple[Any, str]:
     """The attack of this name, for one ball if it learns for one, and the name under which it is kept."""
     made = ATTACKS[name]()
-    return (made.aimed(radius, p), f"{name} at {radius!r}") if isinstance(made, Aiming) else (made, name)
+    return (made.aimed(radius, p), f"{name} at {radius!r}") if isinstance(made, Adversary) else (made, name)
 
 
-def envs_to_fit(attack: Any, agent: Agent) -> int:
-    """How many envs an attack learns in; few on frames, where a step costs more."""
-    frames = agent.observation_shape is not None and len(agent.observation_shape) > 1
-    return min(attack.num_envs, ENVS_OF_FRAMES) if frames else int(attack.num_envs)
-
-
-def masking(returns: Mapping[str, tuple[float, ...]], radius: float) -> str | None:
+def masking(returns: Mapping[str, Mapping[int, float]], radius: float, width: float) -> str | None:
     """A warning if attacks without the network's own gradients do better than plain PGD, episode by episode.
 
-    returns  of each attack at one radius, paired by episode
+    returns  of each attack at one radius, by the number of the start
+    width    of the range in which the return can move
     """
     if "pgd" not in returns:
         return None
-    for name, what in (("random", "random noise"), ("transfer", "an attack on a copy"), ("pgd-strong", "restarts")):
+    others = {
+        "random": "random noise", "transfer": "an attack on a copy", "sarl": "an adversary without gradients",
+        "pgd-strong": "restarts",
+    }  # fmt: skip
+    for name, what in others.items():
         if name not in returns:
             continue
-        gains = [plain - other for plain, other in zip(returns["pgd"], returns[name], strict=True)]
+        plain = returns["pgd"]
+        gains = [plain[start] - reached for start, reached in returns[name].items() if start in plain]
+        if not gains:
+            continue
         gain, error = statistics.mean(gains), statistics.sem(gains)
-        if gain > max(2 * error, 0.05 * abs(statistics.mean(returns["pgd"]))):
+        if gain > max(2 * error, MASKED * width):
             return (
                 f"at ε = {spell_radius(radius)} the return under {what} ({name}) is {gain:.1f} below that under plain "
                 "PGD: this agent may mask its gradients, so trust the strongest attack only"

@@ -33,12 +33,19 @@ NOTICED = 0.1  # of the range of actions: a continuous action that moves farther
 
 @torch.no_grad()
 def play_once(
-    agent: Agent, spec: EnvSpec, attack: Attack | None, radius: float, p: float, seed: int, seconds: float = math.inf
+    agent: Agent,
+    spec: EnvSpec,
+    attack: Attack | None,
+    radius: float,
+    p: float,
+    seed: int,
+    seconds: float = math.inf,
+    episode: int = 0,
 ) -> dict[str, Any]:
-    """Episode 0 of an evaluation with this seed, as far as time allows: what is seen, done and rewarded."""
+    """One episode of an evaluation with this seed, by its number, as far as time allows: seen, done and rewarded."""
     end = time.monotonic() + seconds
     env_seed, _, attack_seed, _ = streams(seed)
-    world = as_trained(agent, make_env(spec_of(spec), 1, env_seed))
+    world = as_trained(agent, make_env(spec_of(spec), 1, env_seed, numbers=[episode]))
     cut = as_executed(agent, world.actions)
     rng = torch.Generator().manual_seed(attack_seed)
     limit = STEPS_OF_FRAMES if len(world.observation_shape) == 3 else STEPS
@@ -74,11 +81,12 @@ def record(
     prover: Prover,
     seed: int,
     seconds: float = math.inf,
+    episode: int = 0,
 ) -> dict[str, Any]:
     """Both episodes and everything the inspector needs; `seconds` may cut them short, as far as they are bounded."""
     end = time.monotonic() + seconds
-    nominal = play_once(agent, spec, None, 0.0, p, seed, seconds / 4)
-    hit = play_once(agent, spec, attack, radius, p, seed, seconds / 2)
+    nominal = play_once(agent, spec, None, 0.0, p, seed, seconds / 4, episode)
+    hit = play_once(agent, spec, attack, radius, p, seed, seconds / 2, episode)
     discrete = isinstance(agent.actions, Discrete)
     clean, bounds, verdicts = _proofs(agent, hit, radius, p, prover, end)
     if len(verdicts) < len(hit["reward"]):
@@ -98,7 +106,7 @@ def record(
         "verdicts": verdicts, "first_changed": next((i for i, v in enumerate(verdicts) if v == "attacked"), None),
         "clean_action": _actions(clean), "action": _actions(torch.stack(hit["action"])),
         "scores": [_round(row) for row in scores], "moved": [_round(row) for row in moved],
-        "lower": [_round(row) for row in bounds.lower], "upper": [_round(row) for row in bounds.upper],
+        "lower": [_round(row, -1) for row in bounds.lower], "upper": [_round(row, 1) for row in bounds.upper],
         "reward": hit["reward"], "ended": hit["ended"], **_views(hit, radius, picture),
         "nominal": {
             "action": _actions(torch.stack(nominal["action"])), "reward": nominal["reward"], "ended": nominal["ended"],
@@ -175,9 +183,19 @@ def _actions(action: Tensor) -> list[Any]:
     return action.tolist() if action.ndim == 1 else [_round(row) for row in action]
 
 
-def _round(values: Tensor) -> list[float | None]:
-    """Five digits are enough to draw; numbers that are not finite are null."""
-    return [float(f"{v:.5g}") if math.isfinite(v) else None for v in values.flatten().double().tolist()]
+def _round(values: Tensor, outward: int = 0) -> list[float | None]:
+    """Five digits are enough to draw; numbers that are not finite are null.
+
+    outward  −1: lower bounds, none is rounded up; 1: upper bounds, none is rounded down
+    """
+    return [_digits(v, outward) if math.isfinite(v) else None for v in values.flatten().double().tolist()]
+
+
+def _digits(value: float, outward: int) -> float:
+    near = float(f"{value:.5g}")
+    if outward == 0 or (near - value) * outward >= 0:
+        return near
+    return float(f"{near + outward * 10.0 ** (math.floor(math.log10(abs(value))) - 4):.5g}")
 
 
 def _png(x: Tensor) -> str:

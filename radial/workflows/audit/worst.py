@@ -7,6 +7,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ import torch
 from torch import Tensor
 
 from radial.core.agent import Agent
-from radial.core.data import BadInput, Bounds, EnvSpec, VecEnv
+from radial.core.data import BadInput, Bounds, Continuous, Discrete, EnvSpec, VecEnv
 from radial.envs.cloning import make_cloneable
 from radial.envs.make import env_seeds
 from radial.envs.wrapper import as_executed, as_trained
@@ -34,11 +35,13 @@ from radial.evaluation.worst_case import (
 )
 from radial.workflows.audit.budget import Clock
 from radial.workflows.audit.result import Bracket, Level
+from radial.workflows.audit.verdict import NOTHING as UNCERTIFIED
 
 STATES_PER_START = 20_000  # expanded at most
 LEAST_SECONDS = 0.5  # a start is not begun for less
 ActionValue = Callable[[Tensor], Tensor]  # (B, |s| + |a|) → (B, 1)
 NOTHING = "no return is certified"
+TRIVIAL = f"{UNCERTIFIED}: the bound is the least possible return"
 ROUNDING = 1e-6  # relative, of a sum of rewards
 
 
@@ -57,7 +60,14 @@ def reward_is_bounded(spec: EnvSpec) -> bool:
 
 
 def certified_return(
-    agent: Agent, spec: EnvSpec, radius: float, bound: str, episodes: int, seed: int, clock: Clock, seconds: float
+    agent: Agent,
+    spec: EnvSpec,
+    radius: float,
+    bound: str,
+    numbers: Sequence[int],
+    seed: int,
+    clock: Clock,
+    seconds: float,
 ) -> AbsoluteWorstCase:
     """AWC from the first states of the audit's episodes, anytime: as much as can be certified in `seconds`.
 
@@ -66,17 +76,18 @@ def certified_return(
     begun = time.monotonic()
     threat = threat_model(agent, radius, math.inf, bound, "margins")
     found: list[Start] = []
-    seeds, low = env_seeds(streams(seed)[0], episodes), REWARD_LOW.get((spec.suite, spec.id))
-    for number in range(episodes):
+    episodes = len(numbers)
+    seeds, low = env_seeds(streams(seed)[0], max(numbers) + 1), REWARD_LOW.get((spec.suite, spec.id))
+    for done, number in enumerate(numbers):
         spent = time.monotonic() - begun
-        if found and spent + max(spent / number, LEAST_SECONDS) > seconds:
+        if found and spent + max(spent / done, LEAST_SECONDS) > seconds:
             break
-        end = min(clock.left(), (seconds - spent) / (episodes - number)) + time.monotonic()
+        end = min(clock.left(), (seconds - spent) / (episodes - done)) + time.monotonic()
         env = make_cloneable(spec, seeds[number])
         try:
             terms = terms_of(threat, env, None, None, seed, episodes)
             search = WorstCaseSearch(threat, env, limit_of(env, None), low)
-            late = partial(_past, end)
+            late = partial(_past, end, clock)
             found.append(search.run(STATES_PER_START, late, greedy=False))  # GWC is measured in episodes of its own
         finally:
             env.close()
@@ -85,8 +96,18 @@ def certified_return(
     return AbsoluteWorstCase(terms, STATES_PER_START, low, tuple(found), time.monotonic() - begun)
 
 
-def _past(end: float) -> bool:
+def _past(end: float, clock: Clock) -> bool:
+    clock.beat(clock.doing)
     return time.monotonic() > end
+
+
+def least_return(spec: EnvSpec) -> float | None:
+    """The least return of an episode whatever is done, as far as its least reward per step tells; None: not known."""
+    low = REWARD_LOW.get((spec.suite, spec.id))
+    if low is None or low >= 0:
+        return low
+    with closing(make_cloneable(spec, 0)) as env:
+        return low * limit_of(env, None)
 
 
 def lifted(found: Sequence[AbsoluteWorstCase | None]) -> list[AbsoluteWorstCase | None]:
@@ -117,23 +138,18 @@ def awc_facts(found: AbsoluteWorstCase | None) -> dict[str, Any] | None:
     return {"lower": finite_or_none(found.lower), "finished": found.exact, "starts": starts}
 
 
-def bracket(level: Level, found: AbsoluteWorstCase | None) -> Bracket:
+def bracket(
+    level: Level, found: AbsoluteWorstCase | None, numbers: Sequence[int] | None = None, least: float | None = None
+) -> Bracket:
     """Lower and upper bound at one radius, means over the same starts; AWC if it certifies anything, else an estimate.
 
     The upper bound is the strongest attack, and nothing else: an action that is not ruled out need not be one that an
     adversary can bring about.
+
+    numbers  of the starts of `found`; None: 0, 1, 2, …        least  possible return of an episode, if it is known
     """
     if found is not None and math.isfinite(found.lower):
-        starts = len(found.starts)
-        upper = min((statistics.mean(played.returns[:starts]) for played in level.attacks.values()), default=None)
-        for played in level.attacks.values():
-            for start, reached in zip(found.starts, played.returns, strict=False):
-                if reached < start.lower - ROUNDING * max(1.0, abs(start.lower)):
-                    raise SoundnessError(
-                        f"{played.attack} at ε = {level.radius:g} returned {reached}, below the certified {start.lower}"
-                    )
-        says = "the search was finished" if found.exact else "the search was ended by its budget"
-        return Bracket(found.lower, upper, "certified", starts, says)
+        return _certified(level, found, list(numbers or range(len(found.starts)))[: len(found.starts)], least)
     worst = level.worst
     upper = None if worst is None else worst.mean
     if level.gwc is not None:
@@ -143,6 +159,26 @@ def bracket(level: Level, found: AbsoluteWorstCase | None) -> Bracket:
         says = "greedy worst corner of the certified action box: a heuristic, no bound"
         return _guessed(level.box["corner_return"], upper, "heuristic", level.box["episodes"], says)
     return Bracket(None, upper, "none", 0 if worst is None else len(worst.returns), NOTHING)
+
+
+def _certified(level: Level, found: AbsoluteWorstCase, numbers: list[int], least: float | None) -> Bracket:
+    """The certified lower bound, and the strongest of the attacks that were played from all of its starts."""
+    means = []
+    for played in level.attacks.values():
+        reached = played.by_start
+        if all(number in reached for number in numbers):
+            means.append(statistics.mean([reached[number] for number in numbers]))
+        for number, start in zip(numbers, found.starts, strict=True):
+            if number in reached and reached[number] < start.lower - ROUNDING * max(1.0, abs(start.lower)):
+                raise SoundnessError(
+                    f"{played.attack} at ε = {level.radius:g} returned {reached[number]}, below the certified "
+                    f"{start.lower}"
+                )
+    if least is not None and found.lower <= least:
+        says = TRIVIAL
+    else:
+        says = "the search was finished" if found.exact else "the search was ended by its budget"
+    return Bracket(found.lower, min(means, default=None), "certified", len(numbers), says)
 
 
 def _guessed(lower: float, upper: float | None, kind: str, starts: int, says: str) -> Bracket:
@@ -155,12 +191,13 @@ def _guessed(lower: float, upper: float | None, kind: str, starts: int, says: st
 # ------------------------------------------------------------------------------------------------ continuous actions
 
 
-def box_facts(boxes: Bounds, low: Tensor | None, high: Tensor | None) -> dict[str, Any]:
+def box_facts(boxes: Bounds, actions: Discrete | Continuous) -> dict[str, Any]:
     """Widths of certified action boxes (M, D), relative to the env's range where it is known."""
     lower, upper = boxes.lower.double(), boxes.upper.double()
-    if low is None or high is None:
+    if not isinstance(actions, Continuous) or actions.low is None or actions.high is None:
         width = upper - lower
         return {"width": float(width.mean()), "relative": False, "per_axis": width.mean(0).tolist()}
+    low, high = (torch.tensor(end, dtype=torch.float64) for end in (actions.low, actions.high))
     lower, upper = (torch.minimum(torch.maximum(end, low), high) for end in (lower, upper))
     width = (upper - lower) / (high - low)
     return {"width": float(width.mean()), "relative": True, "per_axis": width.mean(0).tolist()}
