@@ -18,7 +18,7 @@ from safetensors.torch import save as encode
 
 from radial.agents.convert import AGENTS, AnyAgent, Loaded, own
 from radial.agents.foreign import WrappedAgent
-from radial.agents.importers import IMPORTERS
+from radial.agents.importers import read_file
 from radial.agents.networks import ACTIVATIONS
 from radial.agents.policies import CategoricalAgent, GaussianAgent, RawAgent
 from radial.agents.weights import blank_agent, fill, read_tensors, strict_json
@@ -171,9 +171,7 @@ def load_agent(path: str | Path, env: EnvSpec | None = None) -> Loaded:
 def _import(path: Path) -> Loaded:
     if path.name in (CARD, WEIGHTS):
         return read_folder(path.parent)
-    if path.suffix not in IMPORTERS:
-        raise BadInput(f"{path} is not an agent: expected a folder, or a file ending in {', '.join(IMPORTERS)}")
-    return IMPORTERS[path.suffix](path)
+    return read_file(path)
 
 
 def _agent_folder(path: Path) -> Path:

@@ -1,7 +1,8 @@
 """Reads the files that the papers' authors released: `.model` for MuJoCo, `.pt` for ProcGen.
 
-A `.model` of RADIAL-PPO or SA-PPO is a torch archive of five entries, of which three are used: policy_model, val_model,
-and envs for the running statistics of its observations. A `.pt` is the state dict of one IMPALA network.
+A `.model` of RADIAL-PPO, SA-PPO, ATLA, WocaR or CAR is a torch file, of which three entries are used: policy_model,
+val_model, and envs for the running statistics of its observations. The envs are pickled whole, with the wrappers of the
+gym of their day: those become inert placeholders. A `.pt` is the state dict of one IMPALA network.
 The environment is in neither; the caller, or for ProcGen the name of the file, must say it.
 """
 
@@ -15,7 +16,8 @@ from torch import Tensor
 
 from radial.agents.actor_critic import ImpalaAgent
 from radial.agents.importers.archive import check_tensor_bytes, file_source, read_archive
-from radial.agents.importers.restricted import Inert, InertArray
+from radial.agents.importers.inert import Foreign, Inert, InertArray
+from radial.agents.importers.sb3_policies import RECURRENT
 from radial.agents.networks import ImpalaResNet
 from radial.agents.policies import GaussianAgent
 from radial.agents.weights import blank_agent, fill
@@ -23,21 +25,6 @@ from radial.core.agent import Card
 from radial.core.data import BadInput
 
 LAYERS = 16
-OBJECTS = {
-    "policy_gradients.custom_env.Env",
-    "policy_gradients.torch_utils.Identity",
-    "policy_gradients.torch_utils.RewardFilter",
-    "policy_gradients.torch_utils.RunningStat",
-    "policy_gradients.torch_utils.ZFilter",
-    "gym.wrappers.time_limit.TimeLimit",
-    "gym.spaces.box.Box",
-    "gym.envs.mujoco.ant.AntEnv",
-    "gym.envs.mujoco.half_cheetah.HalfCheetahEnv",
-    "gym.envs.mujoco.hopper.HopperEnv",
-    "gym.envs.mujoco.humanoid.HumanoidEnv",
-    "gym.envs.mujoco.walker2d.Walker2dEnv",
-    "numpy.random._pickle.__randomstate_ctor",
-}  # every class in the files, and none is ever imported
 HEAD = "model.16"  # the joint output, logits then value; the files name it a second time, by an alias
 ALIAS = "logits_fc"
 NAMES = (  # theirs → ours
@@ -49,9 +36,11 @@ NAMES = (  # theirs → ours
 
 def read_model(path: Path) -> GaussianAgent:
     """The policy, the critic and the observation normaliser of a `.model` file."""
-    data = read_archive(path, OBJECTS)
+    data = read_archive(path, Foreign())
     policy, critic = _tensors(path, data, "policy_model"), _tensors(path, data, "val_model")
     check_tensor_bytes(path, policy, critic)
+    if any("lstm" in str(name) for name in policy):
+        raise BadInput(f"{path}: {RECURRENT}")
     wrapper = data.get("envs") if isinstance(data, dict) else None
     env = wrapper[0] if isinstance(wrapper, list) and len(wrapper) == 1 else None
     stats = _field(path, env, "state_filter")
