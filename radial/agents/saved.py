@@ -151,16 +151,18 @@ def _sync(folder: Path) -> None:
 # ---------------------------------------------------------------------------------------------------------- loading
 
 
-def load_agent(path: str | Path, env: EnvSpec | None = None) -> Loaded:
+def load_agent(path: str | Path, env: EnvSpec | None = None, *, kind: str | None = None) -> Loaded:
     """An agent from its folder, the run that trained it, or a third-party checkpoint; its normaliser is frozen.
 
-    Third parties are the papers (.model), Stable-Baselines3 (.zip) and CleanRL (.cleanrl_model), read as data.
+    Third parties are the papers (.model, .pt, .pth), Stable-Baselines3 (.zip), CleanRL (.cleanrl_model) and any tool
+    that writes ONNX (.onnx), read as data.
 
-    env  where it is to act, if the file does not say or another is wanted
+    env   where it is to act, if the file does not say or another is wanted
+    kind  what the outputs of an ONNX file are: q, categorical or gaussian
     """
     path = Path(path)
     try:
-        agent = _import(path) if path.is_file() else read_folder(_agent_folder(path))
+        agent = _import(path, kind) if path.is_file() else read_folder(_agent_folder(path))
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
     if env is not None:
@@ -168,10 +170,10 @@ def load_agent(path: str | Path, env: EnvSpec | None = None) -> Loaded:
     return agent
 
 
-def _import(path: Path) -> Loaded:
+def _import(path: Path, kind: str | None) -> Loaded:
     if path.name in (CARD, WEIGHTS):
         return read_folder(path.parent)
-    return read_file(path)
+    return read_file(path, kind)
 
 
 def _agent_folder(path: Path) -> Path:

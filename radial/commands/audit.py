@@ -17,6 +17,7 @@ from radial.commands.terminal import print_json, print_table, say, warnings_said
 def audit(
     agent: tyro.conf.Positional[str],
     env: str | None = None,
+    kind: str | None = None,
     radius: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = (),
     episodes: int = 20,
     budget: float = 10.0,
@@ -30,8 +31,9 @@ def audit(
     """Report clean return, return under each applicable attack, and a certified lower bound; write a page.
 
     Args:
-        agent: a Stable-Baselines3 .zip, a .cleanrl_model, a .model of the papers, a run's folder, or a name in the zoo.
+        agent: a Stable-Baselines3 .zip, a .cleanrl_model, a .model, an .onnx, a run's folder, or a name in the zoo.
         env: an environment's id; default: that of the agent's card or its file name.
+        kind: of an .onnx file, which does not say what its outputs are: q, categorical or gaussian.
         radius: perturbation radii ε in network units, such as 0.05 or 3/255, repeatable; default: by observation type.
         episodes: per attack and radius, from the same initial states.
         budget: minutes; whatever was cut is listed.
@@ -48,6 +50,7 @@ def audit(
     from radial.reports.page import check_folder, write_page
     from radial.workflows.audit.audit import audit as run
     from radial.workflows.audit.result import requirement
+    from radial.workflows.loading import load
 
     wanted = [requirement(text) for text in require]
     path = resolve(agent)
@@ -56,7 +59,7 @@ def audit(
     check_folder(folder, "--out")
     with warnings_said():
         result = run(
-            str(path), env, [parse_radius(text) for text in flat(radius)] or None, episodes=episodes, budget=budget,
+            str(path) if kind is None else load(agent, env, kind=kind), env, [parse_radius(text) for text in flat(radius)] or None, episodes=episodes, budget=budget,
             seed=seed, bound=bound, attacks=flat(attacks) or None, require=require, name=agent, progress=say,
         )  # fmt: skip
     facts = result.to_json(trace=True)

@@ -1,4 +1,4 @@
-"""Files of torch before version 1.6, written by torch itself; and the papers' later releases, which name things gone."""
+"""Files of torch before version 1.6, written by torch; and the papers' later releases, which name things gone."""
 
 import collections
 import contextlib
