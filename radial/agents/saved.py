@@ -18,6 +18,7 @@ from safetensors.torch import save as encode
 
 from radial.agents.convert import AGENTS, AnyAgent, Loaded, own
 from radial.agents.foreign import WrappedAgent
+from radial.agents.hub import origin
 from radial.agents.importers import read_file
 from radial.agents.networks import ACTIVATIONS
 from radial.agents.policies import CategoricalAgent, GaussianAgent, RawAgent
@@ -165,6 +166,9 @@ def load_agent(path: str | Path, env: EnvSpec | None = None, *, kind: str | None
         agent = _import(path, kind) if path.is_file() else read_folder(_agent_folder(path))
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
+    came = origin(path)
+    if came is not None:
+        agent.card = replace(agent.card, source=came if agent.card.source is None else f"{came} {agent.card.source}")
     if env is not None:
         agent.card = replace(agent.card, env=env)
     return agent

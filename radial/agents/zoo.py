@@ -7,6 +7,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from radial.agents.hub import HUB, fetch
 from radial.agents.saved import CARD, load_agent
 from radial.core.agent import Card
 from radial.core.data import BadInput
@@ -52,7 +53,9 @@ def zoo_agents() -> tuple[list[Resident], list[str]]:
 
 
 def resolve(agent: str) -> Path:
-    """The path of an agent: a run's folder or a file of that name, or the agent of that name in the zoo."""
+    """The path of an agent: a folder or a file of that name, the agent of that name in the zoo, or one of the hub."""
+    if agent.startswith(HUB):
+        return fetch(agent)
     if Path(agent).exists():
         return Path(agent)
     names = zoo_names()

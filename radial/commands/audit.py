@@ -57,9 +57,10 @@ def audit(
     keep_freed_memory()
     folder = out or Path("out") / f"audit-{_called(path)}"
     check_folder(folder, "--out")
+    radii = [parse_radius(text) for text in flat(radius)] or None
     with warnings_said():
         result = run(
-            str(path) if kind is None else load(agent, env, kind=kind), env, [parse_radius(text) for text in flat(radius)] or None, episodes=episodes, budget=budget,
+            str(path) if kind is None else load(agent, env, kind=kind), env, radii, episodes=episodes, budget=budget,
             seed=seed, bound=bound, attacks=flat(attacks) or None, require=require, name=agent, progress=say,
         )  # fmt: skip
     facts = result.to_json(trace=True)

@@ -21,7 +21,7 @@ def load(agent: str | Path, env: EnvSpec | str | None = None, *, kind: str | Non
     (.cleanrl_model) and ONNX files (.onnx): all read as data, nothing in them is executed. The agent's normaliser is
     frozen.
 
-    agent  a path, or the name of an agent in the zoo
+    agent  a path, the name of an agent in the zoo, or hf://user/repo[@revision] on the Hugging Face hub
     env    where it is to act, as an id or a spec; default: what the card says, or an env's id in the name of the file.
            Atari's preset, where none is named, is the one whose frames the agent takes
     kind   of an ONNX file, which does not say what its outputs are: q, categorical or gaussian
