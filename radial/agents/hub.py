@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from huggingface_hub import HfApi
 
 HUB = "hf://"
-OURS = ("card.json", "weights.safetensors")
+AGENT_FILES = ("card.json", "weights.safetensors")
 SUFFIXES = (".zip", ".cleanrl_model", ".model", ".pt", ".pth", ".onnx")  # of third-party agents, in this order
 BESIDE = ("vec_normalize.pkl", "vecnormalize.pkl", "config.yml", "args.yml")  # that Stable-Baselines3 agents come with
 NO_AGENT = ("train_eval_metrics.zip", "replay_buffer.zip")  # that rl-zoo uploads as well
@@ -56,7 +56,7 @@ def fetch(text: str) -> Path:
         if large:
             raise BadInput(f"{text}: {large[0]} has {files[large[0]]} bytes, at most {LARGEST} are downloaded")
         paths = [_download(repo, name, info.sha) for name in wanted]
-    return paths[0].parent if wanted[0] in OURS else paths[0]
+    return paths[0].parent if wanted[0] in AGENT_FILES else paths[0]
 
 
 def origin(path: Path) -> str | None:
@@ -116,8 +116,8 @@ def _line(error: Exception) -> str:
 
 def _wanted(text: str, files: dict[str, int]) -> Sequence[str]:
     """The files to download, that of the agent first."""
-    if all(name in files for name in OURS):
-        return OURS
+    if all(name in files for name in AGENT_FILES):
+        return AGENT_FILES
     plain = sorted(name for name in files if re.fullmatch(_NAME, name) and name not in NO_AGENT)
     agents = [name for suffix in SUFFIXES for name in plain if name.endswith(suffix)]
     if len(agents) != 1:
@@ -137,5 +137,5 @@ def _kept(repo: str, revision: str) -> Path | None:
     """One of our agents in the cache, for when the hub is out of reach."""
     from huggingface_hub import try_to_load_from_cache
 
-    paths = [try_to_load_from_cache(repo, name, cache_dir=_cache(), revision=revision) for name in OURS]
+    paths = [try_to_load_from_cache(repo, name, cache_dir=_cache(), revision=revision) for name in AGENT_FILES]
     return Path(str(paths[0])).parent if all(isinstance(path, str) for path in paths) else None

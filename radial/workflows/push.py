@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from radial.agents.convert import Loaded
-from radial.agents.hub import HUB, OURS, address, hub, reached
+from radial.agents.hub import AGENT_FILES, HUB, address, hub, reached
 from radial.agents.saved import save
 from radial.core.agent import Agent, described
 from radial.core.data import BadInput
@@ -37,7 +37,7 @@ def push(agent: Loaded, repo: str, *, private: bool = False, message: str | None
         with reached(text):
             api.create_repo(name, private=private, exist_ok=True)
             done = api.upload_folder(
-                repo_id=name, folder_path=folder, revision=revision, allow_patterns=[*OURS, PAGE],
+                repo_id=name, folder_path=folder, revision=revision, allow_patterns=[*AGENT_FILES, PAGE],
                 commit_message=message or f"An agent of radial: {described(agent.card)}"[:200],
             )  # fmt: skip
     return {"repo": name, "commit": done.oid, "address": f"{HUB}{name}@{done.oid}", "url": str(done.commit_url)}

@@ -7,16 +7,16 @@ import torch
 from torch import Tensor
 
 from radial.agents.importers.inert import refuse, short
-from radial.agents.importers.onnx_graph import DTYPES, Node
+from radial.agents.importers.onnx_graph import ONNX_TYPES, OnnxNode
 
 LARGEST = 1 << 24  # numbers in one constant
 TYPES = {1: torch.float32, 11: torch.float64, 10: torch.float16, 6: torch.int32, 7: torch.int64, 9: torch.bool}
 VALUES = {"value": None, "value_float": torch.float32, "value_int": torch.int64, "value_floats": torch.float32,
           "value_ints": torch.int64}  # fmt: skip
-assert TYPES.keys() <= DTYPES.keys()
+assert TYPES.keys() <= ONNX_TYPES.keys()
 
 
-def fold(node: Node, operands: Sequence[Tensor | None]) -> Tensor:
+def fold(node: OnnxNode, operands: Sequence[Tensor | None]) -> Tensor:
     """The constant that a node makes of constants."""
     if node.op == "Constant":
         return _constant(node)
@@ -33,7 +33,7 @@ def fold(node: Node, operands: Sequence[Tensor | None]) -> Tensor:
         refuse(f"its operator {short(node.op)} does not fit its constants: {str(error).splitlines()[0][:120]}")
 
 
-def _constant(node: Node) -> Tensor:
+def _constant(node: OnnxNode) -> Tensor:
     told = [name for name in VALUES if name in node.settings]
     if len(told) != 1 or len(node.settings) != 1:
         refuse("a constant in it must have one value, of numbers")
@@ -41,11 +41,11 @@ def _constant(node: Node) -> Tensor:
     return value if isinstance(value, Tensor) else torch.tensor(value, dtype=VALUES[told[0]])
 
 
-def _axes(node: Node, operands: Sequence[Tensor]) -> list[int]:
+def _axes(node: OnnxNode, operands: Sequence[Tensor]) -> list[int]:
     return [int(axis) for axis in (node.settings["axes"] if "axes" in node.settings else operands[1].tolist())]
 
 
-def _unsqueeze(node: Node, operands: Sequence[Tensor]) -> Tensor:
+def _unsqueeze(node: OnnxNode, operands: Sequence[Tensor]) -> Tensor:
     made = operands[0]
     axes = _axes(node, operands)
     for axis in sorted(axis % (made.ndim + len(axes)) for axis in axes):
@@ -53,7 +53,7 @@ def _unsqueeze(node: Node, operands: Sequence[Tensor]) -> Tensor:
     return made
 
 
-def _slice(node: Node, operands: Sequence[Tensor]) -> Tensor:
+def _slice(node: OnnxNode, operands: Sequence[Tensor]) -> Tensor:
     names = ("starts", "ends", "axes", "steps")
     told: list[Any] = [node.settings.get(name) for name in names]
     for i, each in enumerate(operands[1:5]):
@@ -67,7 +67,7 @@ def _slice(node: Node, operands: Sequence[Tensor]) -> Tensor:
     return made
 
 
-def _gather(node: Node, operands: Sequence[Tensor]) -> Tensor:
+def _gather(node: OnnxNode, operands: Sequence[Tensor]) -> Tensor:
     data, which = operands
     axis = node.settings.get("axis", 0)
     return data.select(axis, int(which)) if which.ndim == 0 else data.index_select(axis, which.long())
@@ -78,7 +78,7 @@ def _divide(one: Tensor, other: Tensor) -> Tensor:
     return torch.div(one, other, rounding_mode="trunc" if whole else None)
 
 
-def _pair(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Node, Sequence[Tensor]], Tensor]:
+def _pair(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[OnnxNode, Sequence[Tensor]], Tensor]:
     return lambda node, operands: function(*operands)
 
 
@@ -86,7 +86,7 @@ def _pair(function: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Node, Seque
 _DATA: dict[str, tuple[int, ...]] = {
     "Unsqueeze": (0,), "Squeeze": (0,), "Slice": (0,), "Gather": (0,), "Reshape": (0,), "Concat": tuple(range(64)),
 }  # fmt: skip
-FOLDS: dict[str, Callable[[Node, Sequence[Tensor]], Tensor]] = {
+FOLDS: dict[str, Callable[[OnnxNode, Sequence[Tensor]], Tensor]] = {
     "Identity": lambda node, operands: operands[0],
     "Cast": lambda node, operands: operands[0].to(TYPES[node.settings["to"]]),
     "Shape": lambda node, operands: torch.tensor(operands[0].shape),

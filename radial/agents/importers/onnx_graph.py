@@ -26,7 +26,7 @@ DOMAINS = ("", "ai.onnx")
 NOTES = "radial"  # our metadata
 NOTES_SIZE = 1 << 20
 # ONNX's numbers of types → numpy's, and the field that holds the numbers where they are not raw bytes.
-DTYPES: dict[int, tuple[str, str]] = {
+ONNX_TYPES: dict[int, tuple[str, str]] = {
     1: ("<f4", "float_data"), 11: ("<f8", "double_data"), 10: ("<f2", ""),
     6: ("<i4", "int32_data"), 7: ("<i8", "int64_data"), 9: ("|b1", "int32_data"), 2: ("|u1", "int32_data"),
 }  # fmt: skip
@@ -35,7 +35,7 @@ LOCAL = 0  # the tensor's numbers are in the file itself
 
 
 @dataclass(frozen=True)
-class Node:
+class OnnxNode:
     """One step: an operator of ONNX's own set, the names of its values, its settings."""
 
     op: str
@@ -52,7 +52,7 @@ class OnnxGraph:
     notes  our metadata, where `radial export` wrote the file
     """
 
-    nodes: tuple[Node, ...]
+    nodes: tuple[OnnxNode, ...]
     constants: Mapping[str, Tensor]
     input: str
     output: str
@@ -105,7 +105,7 @@ def _graph(model: Any) -> OnnxGraph:
     )  # fmt: skip
 
 
-def _node(node: Any, reader: "_Tensors") -> Node:
+def _node(node: Any, reader: "_Tensors") -> OnnxNode:
     if node.domain not in DOMAINS:
         refuse(f"its operator {short(node.op_type)} is of the set {short(node.domain)}, which is not ONNX's own")
     settings: dict[str, Any] = {}
@@ -113,7 +113,7 @@ def _node(node: Any, reader: "_Tensors") -> Node:
         if each.name in settings or each.ref_attr_name:
             refuse(f"a setting of its operator {short(node.op_type)} stands twice or refers to a function")
         settings[each.name] = _setting(each, reader, node.op_type)
-    return Node(node.op_type, tuple(node.input), tuple(node.output), settings)
+    return OnnxNode(node.op_type, tuple(node.input), tuple(node.output), settings)
 
 
 def _setting(attribute: Any, reader: "_Tensors", op: str) -> Any:
@@ -154,9 +154,9 @@ class _Tensors:
         name, sizes = short(proto.name), [int(size) for size in proto.dims]
         if proto.data_location != LOCAL or len(proto.external_data):
             refuse(f"its tensor {name} is in another file; save the model with its weights inside")
-        if proto.data_type not in DTYPES or len(sizes) > AXES or any(not 0 <= size < 1 << 31 for size in sizes):
+        if proto.data_type not in ONNX_TYPES or len(sizes) > AXES or any(not 0 <= size < 1 << 31 for size in sizes):
             refuse(f"its tensor {name} is not one of plain numbers")
-        kind, field = DTYPES[proto.data_type]
+        kind, field = ONNX_TYPES[proto.data_type]
         count, dtype = math.prod(sizes), np.dtype(kind)
         self.left -= count * max(dtype.itemsize, 4)
         if self.left < 0:

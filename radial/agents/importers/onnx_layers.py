@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from radial.agents.importers.inert import refuse, short
-from radial.agents.importers.onnx_graph import Node
+from radial.agents.importers.onnx_graph import OnnxNode
 
 FLOAT = 1  # ONNX's number of float32
 CONV = {3: nn.Conv1d, 4: nn.Conv2d}
@@ -32,10 +32,10 @@ class Call:
 
 
 @dataclass(frozen=True)
-class Step:
+class Operation:
     """A node with its operands: values on the meta device (`moves`), constants with their numbers."""
 
-    node: Node
+    node: OnnxNode
     operands: Sequence[Any]
     moves: Sequence[bool]
     version: int
@@ -100,7 +100,7 @@ class Step:
 Made = Sequence[nn.Module] | Call
 
 
-def _linear(step: Step, weight: Tensor, bias: Tensor | None) -> list[nn.Module]:
+def _linear(step: Operation, weight: Tensor, bias: Tensor | None) -> list[nn.Module]:
     if step.x.ndim != 2 or step.x.shape[1] != weight.shape[1]:
         step.refuse(f"takes {weight.shape[1]} numbers, got the shape {tuple(step.x.shape)}")
     layer = nn.utils.skip_init(nn.Linear, weight.shape[1], weight.shape[0], bias=bias is not None)
@@ -111,7 +111,7 @@ def _linear(step: Step, weight: Tensor, bias: Tensor | None) -> list[nn.Module]:
     return [layer]
 
 
-def _gemm(step: Step) -> Made:
+def _gemm(step: Operation) -> Made:
     """α·x·W + β·b."""
     if step.setting("transA", 0):
         step.refuse("transposes the value, and so mixes samples")
@@ -125,11 +125,13 @@ def _gemm(step: Step) -> Made:
     return _linear(step, weight * alpha, None if bias is None else bias * beta)
 
 
-def _matmul(step: Step) -> Made:
+def _matmul(step: Operation) -> Made:
     return _linear(step, step.needed(1, 2).T, None)
 
 
-def _pads(step: Step, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]) -> list[tuple[int, int]]:
+def _pads(
+    step: Operation, kernel: Sequence[int], strides: Sequence[int], dilations: Sequence[int]
+) -> list[tuple[int, int]]:
     """How much is added before and after each axis."""
     way, count = step.setting("auto_pad", "NOTSET"), len(kernel)
     if way in ("NOTSET", "VALID"):
@@ -147,14 +149,14 @@ def _pads(step: Step, kernel: Sequence[int], strides: Sequence[int], dilations: 
     return found
 
 
-def _steps(step: Step, name: str, count: int) -> list[int]:
+def _steps(step: Operation, name: str, count: int) -> list[int]:
     told = list(step.setting(name, [1] * count))
     if len(told) != count or any(not 0 < each < 1 << 16 for each in told):
         step.refuse(f"has {name} that do not fit its kernel")
     return told
 
 
-def _padded(step: Step, pads: list[tuple[int, int]]) -> tuple[list[nn.Module], list[int]]:
+def _padded(step: Operation, pads: list[tuple[int, int]]) -> tuple[list[nn.Module], list[int]]:
     """A layer for pads that differ between the two sides, and the pads that are left to the layer itself."""
     if all(before == after for before, after in pads):
         return [], [before for before, _ in pads]
@@ -164,7 +166,7 @@ def _padded(step: Step, pads: list[tuple[int, int]]) -> tuple[list[nn.Module], l
     return [nn.ZeroPad2d((left, right, top, bottom))], [0, 0]
 
 
-def _conv(step: Step) -> Made:
+def _conv(step: Operation) -> Made:
     weight, bias = step.needed(1), step.constant(2, 1)
     if weight.ndim not in CONV or step.x.ndim != weight.ndim or 0 in weight.shape:
         step.refuse("must have one or two axes besides channels")
@@ -183,7 +185,7 @@ def _conv(step: Step) -> Made:
     return [*front, layer]
 
 
-def _pool(step: Step) -> Made:
+def _pool(step: Operation) -> Made:
     kernel = list(step.setting("kernel_shape", []))
     if step.x.ndim != 4 or len(kernel) != 2 or any(not 0 < size < 1 << 16 for size in kernel):
         step.refuse("must pool rows and columns")
@@ -200,11 +202,11 @@ def _pool(step: Step) -> Made:
     return [nn.AvgPool2d((kernel[0], kernel[1]), stride, padding, up, bool(step.setting("count_include_pad", 0)))]
 
 
-def _global_average(step: Step) -> Made:
+def _global_average(step: Operation) -> Made:
     return Call(torch.mean, [Operand(0), list(range(2, step.x.ndim)), True])
 
 
-def _clip(step: Step) -> Made:
+def _clip(step: Operation) -> Made:
     ends: list[float | None] = []
     for i, name in enumerate(("min", "max")):
         found = step.constant(i + 1)
@@ -218,20 +220,20 @@ def _clip(step: Step) -> Made:
     return Call(torch.clamp, [Operand(0), low, high])
 
 
-def _activation(make: Callable[[Step], nn.Module]) -> Callable[[Step], Made]:
-    def layer(step: Step) -> Made:
+def _activation(make: Callable[[Operation], nn.Module]) -> Callable[[Operation], Made]:
+    def layer(step: Operation) -> Made:
         assert step.x is not None
         return [make(step)]
 
     return layer
 
 
-def _gelu(step: Step) -> nn.Module:
+def _gelu(step: Operation) -> nn.Module:
     way = step.setting("approximate", "none")
     return nn.GELU(way) if way in ("none", "tanh") else step.refuse(f"approximates in the unknown way {short(way)}")
 
 
-def _to(step: Step, shape: Sequence[int]) -> Made:
+def _to(step: Operation, shape: Sequence[int]) -> Made:
     """A reshape that keeps the batch axis, which may then be of any size."""
     try:
         made = list(step.x.reshape(list(shape)).shape)
@@ -244,41 +246,41 @@ def _to(step: Step, shape: Sequence[int]) -> Made:
     return Call(torch.reshape, [Operand(0), [-1, *made[1:]]])
 
 
-def _reshape(step: Step) -> Made:
+def _reshape(step: Operation) -> Made:
     shape = step.numbers("shape", 1) or []
     if not step.setting("allowzero", 0):
         shape = [step.x.shape[i] if size == 0 and i < step.x.ndim else size for i, size in enumerate(shape)]
     return _to(step, shape)
 
 
-def _flatten(step: Step) -> Made:
+def _flatten(step: Operation) -> Made:
     if step.setting("axis", 1) not in (1, 1 - step.x.ndim):
         step.refuse("does not keep the batch axis first")
     return [nn.Flatten()]
 
 
-def _squeeze(step: Step) -> Made:
+def _squeeze(step: Operation) -> Made:
     axes = step.axes(step.numbers("axes", 1), step.x.ndim)
     if any(step.x.shape[axis] != 1 for axis in axes):
         step.refuse("removes an axis that is not of length 1")
     return _to(step, [size for axis, size in enumerate(step.x.shape) if axis not in axes])
 
 
-def _unsqueeze(step: Step) -> Made:
+def _unsqueeze(step: Operation) -> Made:
     given = step.numbers("axes", 1) or []
     axes = step.axes(given, step.x.ndim + len(given))
     sizes = iter(step.x.shape)
     return _to(step, [1 if axis in axes else next(sizes) for axis in range(step.x.ndim + len(axes))])
 
 
-def _transpose(step: Step) -> Made:
+def _transpose(step: Operation) -> Made:
     order = list(step.setting("perm", list(range(step.x.ndim))[::-1]))
     if sorted(order) != list(range(step.x.ndim)) or order[0] != 0:
         step.refuse("moves the batch axis")
     return Call(torch.permute, [Operand(0), order])
 
 
-def _same(step: Step) -> Made:
+def _same(step: Operation) -> Made:
     if step.node.op == "Cast" and step.setting("to", 0) != FLOAT:
         step.refuse("must convert to float32")
     training = step.operands[2] if step.node.op == "Dropout" and len(step.operands) > 2 else None
@@ -287,7 +289,7 @@ def _same(step: Step) -> Made:
     return [nn.Identity()]
 
 
-def _batch_norm(step: Step) -> Made:
+def _batch_norm(step: Operation) -> Made:
     if step.setting("training_mode", 0) or step.x.ndim not in (2, 3, 4):
         step.refuse("is in train mode, or has too many axes")
     scale, bias, mean, variance = (step.needed(i, 1) for i in range(1, 5))
@@ -302,7 +304,7 @@ def _batch_norm(step: Step) -> Made:
     return [layer]
 
 
-def _layer_norm(step: Step) -> Made:
+def _layer_norm(step: Operation) -> Made:
     axis = step.setting("axis", -1) % max(step.x.ndim, 1)
     shape, scale, bias = list(step.x.shape[axis:]), step.needed(1), step.constant(2)
     if axis == 0 or list(scale.shape) != shape or (bias is not None and list(bias.shape) != shape):
@@ -312,10 +314,10 @@ def _layer_norm(step: Step) -> Made:
     return [layer]
 
 
-def _pair(function: Callable[..., Tensor]) -> Callable[[Step], Made]:
+def _pair(function: Callable[..., Tensor]) -> Callable[[Operation], Made]:
     """A function of two operands, of which one may be a constant that is the same for all samples."""
 
-    def call(step: Step) -> Made:
+    def call(step: Operation) -> Made:
         if len(step.operands) != 2:
             step.refuse("must have two operands")
         axes = max(each.ndim for each, moves in zip(step.operands, step.moves, strict=True) if moves)
@@ -333,22 +335,22 @@ def _pair(function: Callable[..., Tensor]) -> Callable[[Step], Made]:
     return call
 
 
-def _concat(step: Step) -> Made:
+def _concat(step: Operation) -> Made:
     if not all(step.moves):
         step.refuse("joins a constant")
     (axis,) = step.axes([step.setting("axis", 0)], step.operands[0].ndim)
     return Call(torch.cat, [[Operand(i) for i in range(len(step.operands))], axis])
 
 
-def _reduce(function: Callable[..., Tensor]) -> Callable[[Step], Made]:
-    def call(step: Step) -> Made:
+def _reduce(function: Callable[..., Tensor]) -> Callable[[Operation], Made]:
+    def call(step: Operation) -> Made:
         axes = step.axes(step.numbers("axes", 1), step.x.ndim)
         return Call(function, [Operand(0), axes, bool(step.setting("keepdims", 1))])
 
     return call
 
 
-def _slice(step: Step) -> Made:
+def _slice(step: Operation) -> Made:
     names = ("starts", "ends", "axes", "steps")
     starts, ends, axes, strides = (step.numbers(name, i + 1) for i, name in enumerate(names))
     if starts is None or ends is None or len(starts) != len(ends):
@@ -363,7 +365,7 @@ def _slice(step: Step) -> Made:
     return Call(operator.getitem, [Operand(0), tuple(index)])
 
 
-def _gather(step: Step) -> Made:
+def _gather(step: Operation) -> Made:
     (axis,) = step.axes([step.setting("axis", 0)], step.x.ndim)
     which = step.operands[1]
     size = step.x.shape[axis]
@@ -375,7 +377,7 @@ def _gather(step: Step) -> Made:
     return Call(operator.getitem, [Operand(0), (*front, which.long() % size)])
 
 
-OPERATORS: dict[str, Callable[[Step], Made]] = {
+OPERATORS: dict[str, Callable[[Operation], Made]] = {
     "Gemm": _gemm, "MatMul": _matmul, "Conv": _conv,
     "Relu": _activation(lambda step: nn.ReLU()),
     "Tanh": _activation(lambda step: nn.Tanh()),

@@ -16,8 +16,8 @@ from radial.agents.foreign import WrappedAgent, wrap
 from radial.agents.importers.archive import file_source, untrusted
 from radial.agents.importers.inert import refuse, short
 from radial.agents.importers.onnx_fold import fold
-from radial.agents.importers.onnx_graph import Node, OnnxGraph, read_graph
-from radial.agents.importers.onnx_layers import OPERATORS, Call, Operand, Step
+from radial.agents.importers.onnx_graph import OnnxGraph, OnnxNode, read_graph
+from radial.agents.importers.onnx_layers import OPERATORS, Call, Operand, Operation
 from radial.agents.preprocessing import AsFloat, Frames, RunningScale
 from radial.core.agent import Card
 from radial.core.checks import is_finite
@@ -89,13 +89,13 @@ class OnnxNetwork(nn.Module):
     def _found(self, given: Any, values: dict[int, Tensor]) -> Any:
         if isinstance(given, list | tuple):
             return type(given)(self._found(each, values) for each in given)
-        if isinstance(given, Constant):
+        if isinstance(given, Fixed):
             return getattr(self, f"constant{given.number}")
-        return values[given.number] if isinstance(given, Value) else given
+        return values[given.number] if isinstance(given, Moving) else given
 
 
 @dataclass(frozen=True)
-class Value:
+class Moving:
     """A value that depends on the input: its number, and its shape on the meta device."""
 
     number: int
@@ -103,7 +103,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Constant:
+class Fixed:
     """The constant with this number."""
 
     number: int
@@ -122,7 +122,7 @@ class _Builder:
     def __init__(self, graph: OnnxGraph, kind: str) -> None:
         self.graph, self.kind = graph, kind
         self.batch = graph.batch or SAMPLES
-        self.values: dict[str, Value | Tensor] = dict(graph.constants)
+        self.values: dict[str, Moving | Tensor] = dict(graph.constants)
         self.layers: list[nn.Module] = []
         self.constants: list[Tensor] = []
         self.work: list[Work] = []
@@ -132,11 +132,11 @@ class _Builder:
         graph = self.graph
         if graph.input in self.values:
             refuse("its input has the name of a constant")
-        self.values[graph.input] = Value(0, torch.empty((self.batch, *graph.shape), device="meta"))
+        self.values[graph.input] = Moving(0, torch.empty((self.batch, *graph.shape), device="meta"))
         for node in graph.nodes:
             self._step(node)
         end = self.values.get(graph.output)
-        if not isinstance(end, Value):
+        if not isinstance(end, Moving):
             refuse("its output does not depend on its input")
         if end.like.ndim != 2 or end.like.shape[0] != self.batch or not self.work:
             refuse(f"its output must have the shape (batch, actions), got {tuple(end.like.shape)}")
@@ -159,7 +159,7 @@ class _Builder:
             return nn.Sequential(*(self.layers[step.does] for step in kept if isinstance(step.does, int)))
         return OnnxNetwork(self.layers, self.constants, kept)
 
-    def _operands(self, node: Node) -> list[Any]:
+    def _operands(self, node: OnnxNode) -> list[Any]:
         """The values a node takes; None where an optional one is left out."""
         found: list[Any] = []
         for name in node.inputs:
@@ -168,13 +168,13 @@ class _Builder:
             found.append(self.values[name] if name else None)
         return found
 
-    def _step(self, node: Node) -> None:
+    def _step(self, node: OnnxNode) -> None:
         outputs = [name for name in node.outputs if name]
         if len(outputs) != 1 or outputs[0] in self.values:
             refuse(f"its operator {short(node.op)} must make one new value")
         operands = self._operands(node)
-        if not any(isinstance(each, Value) for each in operands):
-            made: Value | Tensor = fold(node, operands)
+        if not any(isinstance(each, Moving) for each in operands):
+            made: Moving | Tensor = fold(node, operands)
         elif node.op == "Shape" and len(operands) == 1 and not node.settings:
             made = torch.tensor(operands[0].like.shape)
         elif node.op in LAST and outputs[0] == self.graph.output and self.kind == "categorical":
@@ -183,17 +183,17 @@ class _Builder:
             made = self._apply(node, operands)
         self.values[outputs[0]] = made
 
-    def _apply(self, node: Node, operands: list[Any]) -> Value:
+    def _apply(self, node: OnnxNode, operands: list[Any]) -> Moving:
         if node.op not in OPERATORS:
             refuse(f"its operator {short(node.op)} has no rule here; known are {', '.join(OPERATORS)}")
-        shown = [each.like if isinstance(each, Value) else each for each in operands]
-        step = Step(node, shown, [isinstance(each, Value) for each in operands], self.graph.version, self.batch)
+        shown = [each.like if isinstance(each, Moving) else each for each in operands]
+        step = Operation(node, shown, [isinstance(each, Moving) for each in operands], self.graph.version, self.batch)
         made = OPERATORS[node.op](step)
         if isinstance(made, Call):
             given = [_resolved(each, operands) for each in made.args]
             like = _followed(made.function, *(_meta(each) for each in given))
             return self._done(made.function, [self._placed(each) for each in given], like)
-        value: Value = operands[0]
+        value: Moving = operands[0]
         for layer in made:
             weights = {key: each.to("meta") for key, each in layer.state_dict().items()}
             like = _followed(partial(torch.func.functional_call, layer.eval(), weights), (value.like,))
@@ -201,9 +201,9 @@ class _Builder:
             value = self._done(len(self.layers) - 1, [value], like)
         return value
 
-    def _done(self, does: int | Callable[..., Any], args: Sequence[Any], like: Tensor) -> Value:
+    def _done(self, does: int | Callable[..., Any], args: Sequence[Any], like: Tensor) -> Moving:
         self.work.append(Work(does, args, len(self.work) + 1))
-        return Value(len(self.work), like)
+        return Moving(len(self.work), like)
 
     def _placed(self, given: Any) -> Any:
         """An argument with its constants numbered."""
@@ -212,7 +212,7 @@ class _Builder:
         if not isinstance(given, Tensor):
             return given
         self.constants.append(given)
-        return Constant(len(self.constants) - 1)
+        return Fixed(len(self.constants) - 1)
 
 
 def _numbers(given: Any) -> Iterator[int]:
@@ -220,7 +220,7 @@ def _numbers(given: Any) -> Iterator[int]:
     if isinstance(given, list | tuple):
         for each in given:
             yield from _numbers(each)
-    elif isinstance(given, Value):
+    elif isinstance(given, Moving):
         yield given.number
 
 
@@ -234,7 +234,7 @@ def _resolved(given: Any, operands: Sequence[Any]) -> Any:
 def _meta(given: Any) -> Any:
     if isinstance(given, list | tuple):
         return type(given)(_meta(each) for each in given)
-    return given.like if isinstance(given, Value) else given.to("meta") if isinstance(given, Tensor) else given
+    return given.like if isinstance(given, Moving) else given.to("meta") if isinstance(given, Tensor) else given
 
 
 def _followed(function: Callable[..., Tensor], *given: Any) -> Tensor:
