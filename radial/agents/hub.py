@@ -45,7 +45,7 @@ def fetch(text: str) -> Path:
 
         try:
             info = api.model_info(repo, revision=revision, files_metadata=True)
-        except (OSError, errors.OfflineModeIsEnabled, errors.HTTPError) as error:
+        except (OSError, errors.OfflineModeIsEnabled, errors.HTTPError) as error:  # type: ignore[attr-defined]
             kept = None if isinstance(error, errors.HfHubHTTPError) else _kept(repo, revision or "main")
             if kept is None:
                 raise
@@ -106,7 +106,7 @@ def reached(text: str) -> Iterator[None]:
         if status in (401, 403):
             raise BadInput(f"{text}: the token does not allow this ({status}): hf auth login, or HF_TOKEN") from None
         raise ConnectionError(f"{text}: the hub answered with an error: {_line(error)}") from None
-    except (OSError, errors.HTTPError) as error:
+    except (OSError, errors.HTTPError) as error:  # type: ignore[attr-defined]
         raise ConnectionError(f"{text}: the hub cannot be reached: {_line(error)}") from None
 
 

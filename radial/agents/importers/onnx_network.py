@@ -35,7 +35,7 @@ def read_onnx(path: Path, kind: str | None = None) -> WrappedAgent:
     kind  what its outputs are; None: what `radial export` noted in the file
     """
     graph = read_graph(path)
-    told = graph.notes.get("kind") if kind is None else kind
+    told: Any = graph.notes.get("kind") if kind is None else kind
     if told not in KINDS:
         why = "an ONNX file does not say what its outputs are" if told is None else f"got {str(told)[:60]!r}"
         raise BadInput(f"{path}: kind must be one of {', '.join(KINDS)} (--kind on the command line): {why}")
