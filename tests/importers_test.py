@@ -14,6 +14,7 @@ import pytest
 import torch
 from torch import nn
 
+import radial as rr
 from radial import cli
 from radial.agents.importers import IMPORTERS
 from radial.agents.importers.papers_atari_test import Dueling, Joint
@@ -146,11 +147,6 @@ def test_every_importer_with_every_command(
         assert end.value.code == 2
         assert "discrete" in capsys.readouterr().err
         return
-    if command == "export" and file == "atari.zip":
-        with pytest.raises(SystemExit):
-            cli.main([name, str(path), *settings])
-        assert "shape of its observations" in capsys.readouterr().err
-        return
     facts = run(capsys, name, str(path), *settings)
     if command == "export":
         assert Path(facts["network"]).is_file()
@@ -187,3 +183,9 @@ def test_robustify_trains_in_the_env_of_the_others(
 def test_every_importer_is_here() -> None:
     """Of `.model` no env has the features of a file small enough for a test; its own tests have larger ones."""
     assert {"." + name.rpartition(".")[2] for name in FILES} == IMPORTERS.keys() - {".model"}
+
+
+def test_in_python_the_preset_is_chosen_too(written: Callable[[str], Path]) -> None:
+    agent = rr.load(written("atari.zip"))
+    assert rr.evaluate(agent, "PongNoFrameskip-v4", episodes=1).lengths == (5,)
+    assert 0 <= rr.acr(agent, "PongNoFrameskip-v4", 0.001, episodes=1, horizon=2).mean <= 1

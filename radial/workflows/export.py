@@ -80,12 +80,21 @@ def _quiet() -> Iterator[None]:
 
 def export_network(agent: Agent, folder: Path) -> Path:
     """Write the network that decides, after `prepare`, to `network.onnx` in a folder."""
-    if agent.observation_shape is None:
-        raise BadInput("agent must know the shape of its observations to be exported")
+    shape = _shape_of(agent)
     path = folder / NETWORK
-    to_onnx(agent.choice, agent.observation_shape, path, notes_on(agent))
-    check_outputs(agent.choice, agent.observation_shape, path)
+    to_onnx(agent.choice, shape, path, notes_on(agent))
+    check_outputs(agent.choice, shape, path)
     return path
+
+
+def _shape_of(agent: Agent) -> tuple[int, ...]:
+    """The shape of one prepared observation: the agent's own, or where it takes frames of any size, its env's."""
+    if agent.observation_shape is not None:
+        return agent.observation_shape
+    if agent.card.env is None:
+        raise BadInput("agent must know the shape of its observations to be exported: pass env")
+    with evaluation_env(agent, agent.card.env, 1, 0, 1, None) as world:
+        return tuple(agent.prepare(world.reset()).shape[1:])
 
 
 def notes_on(agent: Agent) -> dict[str, Any]:
