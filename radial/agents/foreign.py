@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from radial.agents.policies import SoftmaxPolicy
-from radial.agents.preprocessing import DOORS, AsFloat, RunningScale
+from radial.agents.preprocessing import DOORS, AsFloat, Frames, RunningScale
 from radial.core.agent import Agent, Card
 from radial.core.checks import check_whole, is_finite, is_sizes
 from radial.core.data import BadInput, Continuous, Discrete
@@ -167,6 +167,13 @@ def _check(prepare: object, observation_shape: object, valid_range: object) -> N
         ends = list(valid_range) if isinstance(valid_range, tuple | list) else []
         if len(ends) != 2 or not all(is_finite(end) for end in ends) or ends[0] >= ends[1]:
             raise BadInput(f"valid_range must be two finite numbers, the smaller one first, got {valid_range!r}")
+
+
+def known_shape(agent: Agent) -> tuple[int, ...]:
+    """The shape of one observation, or as much of it as is known: the number of frames, or nothing."""
+    if agent.observation_shape is not None:
+        return tuple(agent.observation_shape)
+    return (agent.door.channels,) if isinstance(agent, _Wrapped) and isinstance(agent.door, Frames) else ()
 
 
 def _outputs(module: nn.Module) -> int:

@@ -18,7 +18,8 @@ from safetensors.torch import save as encode
 
 from radial.agents.convert import AGENTS, AnyAgent, Loaded, own
 from radial.agents.foreign import WrappedAgent
-from radial.agents.importers import IMPORTERS
+from radial.agents.hub import origin
+from radial.agents.importers import read_file
 from radial.agents.importers.sb3 import read_sb3
 from radial.agents.networks import ACTIVATIONS
 from radial.agents.policies import CategoricalAgent, GaussianAgent, RawAgent
@@ -153,32 +154,37 @@ def _sync(folder: Path) -> None:
 # ---------------------------------------------------------------------------------------------------------- loading
 
 
-def load_agent(path: str | Path, env: EnvSpec | None = None, vecnormalize: str | Path | None = None) -> Loaded:
+def load_agent(
+    path: str | Path, env: EnvSpec | None = None, vecnormalize: str | Path | None = None, *, kind: str | None = None
+) -> Loaded:
     """An agent from its folder, the run that trained it, or a third-party checkpoint; its normaliser is frozen.
 
-    Third parties are the papers (.model), Stable-Baselines3 (.zip) and CleanRL (.cleanrl_model), read as data.
+    Third parties are the papers (.model, .pt, .pth), Stable-Baselines3 (.zip), CleanRL (.cleanrl_model) and any tool
+    that writes ONNX (.onnx), read as data.
 
     env  where it is to act, if the file does not say or another is wanted
     vecnormalize  the statistics of a Stable-Baselines3 agent, if they do not lie near its file; "none": it has none
+    kind  what the outputs of an ONNX file are: q, categorical or gaussian
     """
     path = Path(path)
     if vecnormalize is not None and not (path.is_file() and path.suffix == ".zip"):
         raise BadInput(f"vecnormalize is for the .zip of Stable-Baselines3, got {path}")
     try:
-        agent = _import(path, vecnormalize) if path.is_file() else read_folder(_agent_folder(path))
+        agent = _import(path, kind, vecnormalize) if path.is_file() else read_folder(_agent_folder(path))
     except OSError as error:
         raise BadInput(f"{path} cannot be read: {error.strerror}") from None
+    came = origin(path)
+    if came is not None:
+        agent.card = replace(agent.card, source=came if agent.card.source is None else f"{came} {agent.card.source}")
     if env is not None:
         agent.card = replace(agent.card, env=env)
     return agent
 
 
-def _import(path: Path, vecnormalize: str | Path | None = None) -> Loaded:
+def _import(path: Path, kind: str | None, vecnormalize: str | Path | None) -> Loaded:
     if path.name in (CARD, WEIGHTS):
         return read_folder(path.parent)
-    if path.suffix not in IMPORTERS:
-        raise BadInput(f"{path} is not an agent: expected a folder, or a file ending in {', '.join(IMPORTERS)}")
-    return IMPORTERS[path.suffix](path) if vecnormalize is None else read_sb3(path, vecnormalize)
+    return read_file(path, kind) if vecnormalize is None else read_sb3(path, vecnormalize)
 
 
 def _agent_folder(path: Path) -> Path:

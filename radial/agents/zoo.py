@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from radial.agents.hub import HUB, fetch
 from radial.core.errors import BadInput
 from radial.core.text import nearest
 
@@ -68,7 +69,9 @@ def zoo_agents() -> tuple[list[Resident], list[str]]:
 
 
 def resolve(agent: str) -> Path:
-    """The path of an agent: a run's folder or a file of that name, or the agent of that name in the zoo."""
+    """The path of an agent: a folder or a file of that name, the agent of that name in the zoo, or one of the hub."""
+    if agent.startswith(HUB):
+        return fetch(agent)
     if Path(agent).exists():
         return Path(agent)
     names = zoo_names()

@@ -24,6 +24,7 @@ MORE = ("IQM, 95 %", "gap", "GWC")  # columns of a wider one
 def audit(
     agent: tyro.conf.Positional[str],
     env: str | None = None,
+    kind: str | None = None,
     radius: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = (),
     episodes: int = 20,
     budget: float = 10.0,
@@ -39,8 +40,9 @@ def audit(
     """Report clean return, return under each applicable attack, and a certified lower bound; write a page.
 
     Args:
-        agent: a Stable-Baselines3 .zip, a .cleanrl_model, a .model of the papers, a run's folder, or a name in the zoo.
+        agent: a Stable-Baselines3 .zip, a .cleanrl_model, a .model, an .onnx, a run's folder, or a name in the zoo.
         env: an environment's id; default: that of the agent's card or its file name.
+        kind: of an .onnx file, which does not say what its outputs are: q, categorical or gaussian.
         radius: perturbation radii ε in network units, such as 0.05 or 3/255, repeatable; default: by what is observed.
         episodes: per attack and radius, from the same initial states.
         budget: minutes; first episodes are reduced, then work is cut, and listed.
@@ -60,17 +62,19 @@ def audit(
     from radial.workflows.audit.audit import AuditInterrupted
     from radial.workflows.audit.audit import audit as run
     from radial.workflows.audit.result import requirement
+    from radial.workflows.loading import load
 
     wanted = [requirement(text) for text in require]
     path = resolve(agent)
     keep_freed_memory()
     folder = out or Path("out") / f"audit-{_called(path)}-{_digest(path)}"
     check_folder(folder, "--out")
+    radii = [parse_radius(text) for text in flat(radius)] or None
     with warnings_said():
         try:
             result = run(
-                str(path), env, [parse_radius(text) for text in flat(radius)] or None, episodes=episodes, budget=budget,
-                seed=seed, bound=bound, attacks=flat(attacks) or None, require=require, name=agent, progress=say,
+                str(path) if kind is None else load(agent, env, vecnormalize, kind=kind), env, radii,
+                episodes=episodes, budget=budget, seed=seed, bound=bound, attacks=flat(attacks) or None, require=require, name=agent, progress=say,
                 threads=threads, vecnormalize=vecnormalize,
             )  # fmt: skip
         except AuditInterrupted as stop:

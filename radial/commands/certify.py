@@ -22,6 +22,7 @@ METRICS = ("gwc", "acr", "awc")
 def certify(
     agent: tyro.conf.Positional[str],
     env: str | None = None,
+    kind: str | None = None,
     radius: str | None = None,
     metric: str | None = None,
     bound: str = "ibp",
@@ -36,8 +37,9 @@ def certify(
     """Certify an agent with discrete actions: its greedy or absolute worst case, or its action certification rate.
 
     Args:
-        agent: a run's folder, a name in the zoo, or a third-party checkpoint: papers, Stable-Baselines3, CleanRL.
+        agent: a run's folder, a name in the zoo, or a third-party checkpoint: papers, Stable-Baselines3, CleanRL, ONNX.
         env: an environment's id, such as CartPole-v1 or fruitbot-test; default: the one the agent was trained in.
+        kind: of an .onnx file, which does not say what its outputs are: q, categorical or gaussian.
         radius: perturbation radius ε in network units, such as 0.075 or 3/255.
         metric: gwc (greedy worst-case reward), acr (action certification rate) or awc (absolute worst-case reward).
         bound: ibp, crown-ibp, crown, or best: the tightest of the three; always rounded outward.
@@ -60,7 +62,7 @@ def certify(
         raise BadInput(f"metric must be one of {', '.join(METRICS)}, got {metric!r}{nearest(metric, METRICS)}")
     if radius is None:
         raise BadInput("a certificate needs a --radius, such as 0.075 or 3/255")
-    loaded = load(agent, env, vecnormalize)
+    loaded = load(agent, env, vecnormalize, kind=kind)
     one_thread_for(loaded.observation_shape)
     where = loaded.card.env
     if where is None:

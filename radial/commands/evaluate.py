@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 def evaluate(
     agent: tyro.conf.Positional[str],
     env: str | None = None,
+    kind: str | None = None,
     attack: str = "none",
     radius: str | None = None,
     episodes: int = 50,
@@ -37,8 +38,9 @@ def evaluate(
     """Play episodes with an agent, clean or under an attack, and print its return.
 
     Args:
-        agent: a run's folder, a name in the zoo, or a third-party checkpoint: papers, Stable-Baselines3, CleanRL.
+        agent: a run's folder, a name in the zoo, or a third-party checkpoint: papers, Stable-Baselines3, CleanRL, ONNX.
         env: an environment's id, such as Hopper-v4 or fruitbot-test; default: the one the agent was trained in.
+        kind: of an .onnx file, which does not say what its outputs are: q, categorical or gaussian.
         attack: none, random, critic, mad, rs, rs+mad, compounding, transfer, pgd, pgd-procgen, pgd-strong, fgsm,
             corners, sarl, paad, learned, or the folder of a fitted attack (`radial attack fit`).
         radius: perturbation radius ε in network units, such as 0.075 or 3/255; needed with an attack.
@@ -73,7 +75,7 @@ def evaluate(
     if trace is not None:
         check_folder(trace, "--trace")
     epsilon = parse_radius(radius or "0")
-    loaded = load(agent, env, vecnormalize)
+    loaded = load(agent, env, vecnormalize, kind=kind)
     one_thread_for(loaded.observation_shape)
     where = loaded.card.env
     if where is None:

@@ -19,6 +19,7 @@ def export(
     to: str = "onnx",
     out: Path | None = None,
     env: str | None = None,
+    kind: str | None = None,
     radius: str | None = None,
     bound: str = "best",
     episodes: int = 1,
@@ -29,10 +30,11 @@ def export(
     """Write an agent's network as ONNX, or with it one VNN-LIB property per visited state and our verdict on each.
 
     Args:
-        agent: a run's folder, a name in the zoo, or a third-party checkpoint: papers, Stable-Baselines3, CleanRL.
+        agent: a run's folder, a name in the zoo, or a third-party checkpoint: papers, Stable-Baselines3, CleanRL, ONNX.
         to: onnx (the network that decides) or vnnlib (network, properties, index.json and instances.csv).
         out: the folder to write to.
         env: vnnlib: an environment's id, such as CartPole-v1; default: the one the agent was trained in.
+        kind: of an .onnx file, which does not say what its outputs are: q, categorical or gaussian.
         radius: vnnlib: perturbation radius ε in network units, such as 0.075 or 3/255.
         bound: vnnlib: ibp, crown-ibp, crown, or best: the tightest of the three; always rounded outward.
         episodes: vnnlib: clean episodes whose states are drawn from.
@@ -54,7 +56,7 @@ def export(
     if to == "vnnlib" and radius is None:
         raise BadInput("--to vnnlib needs a --radius, such as 0.075 or 3/255")
     check_folder(out, "--out")
-    loaded = load(agent, env)
+    loaded = load(agent, env, kind=kind)
     one_thread_for(loaded.observation_shape)
     if to == "onnx":
         facts: dict[str, Any] = {"agent": agent, "network": str(export_network(loaded, out))}

@@ -25,6 +25,7 @@ def robustify(
     agent: tyro.conf.Positional[str],
     radius: str | None = None,
     env: str | None = None,
+    kind: str | None = None,
     steps: int = STEPS,
     kappa: float | None = None,
     objective: str | None = None,
@@ -47,9 +48,10 @@ def robustify(
     low. The most robust agent within the tolerance is kept; if there is none, the original is, and the exit code is 1.
 
     Args:
-        agent: a run's folder, a name in the zoo, or a third-party checkpoint: papers, Stable-Baselines3, CleanRL.
+        agent: a run's folder, a name in the zoo, or a third-party checkpoint: papers, Stable-Baselines3, CleanRL, ONNX.
         radius: perturbation radius ε to train for, in network units, such as 0.075 or 1/255.
         env: an environment's id, such as Hopper-v4 or fruitbot; default: that of the agent's card or its file name.
+        kind: of an .onnx file, which does not say what its outputs are: q, categorical or gaussian.
         steps: env steps to train.
         kappa: weight of the standard loss, 0 … 1; default: that of the kind of agent.
         objective: radial-overlap, radial-worst-case, radial-likelihood, or on frames sa; default: by agent.
@@ -82,7 +84,7 @@ def robustify(
     tracking = Tracking(track, track_project)
     tracking.check()
     with warnings_said():
-        loaded = own(load(agent, env, vecnormalize), "agent")
+        loaded = own(load(agent, env, vecnormalize, kind=kind), "agent")
     if loaded.card.env is None:
         near = example_for(loaded.observation_shape)
         raise BadInput(f"{agent}: no environment recorded; pass --env, such as --env {near}")

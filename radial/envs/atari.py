@@ -14,7 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
 from radial.core.data import BadInput, EnvSpec
-from radial.envs.atari_frames import GAMES, PRESETS, SKIP, Observation, Preset
+from radial.envs.atari_frames import DEFAULT_PRESET, GAMES, PRESETS, SKIP, Observation, Preset
 from radial.envs.atari_pools import AlePools, Emulators, EnvPools, LastThree, Picture, Raw, Rows, emulator
 from radial.envs.gymnasium_vec import GymnasiumVec
 
@@ -33,7 +33,7 @@ class Games:
     def __init__(self, spec: EnvSpec, emulators: Emulators, buttons: Sequence[str], num_envs: int) -> None:
         options = spec.options
         self.emulators = emulators
-        self.preset: Preset = PRESETS[str(options.get("preset", "radial-dqn"))]
+        self.preset: Preset = PRESETS[str(options.get("preset", DEFAULT_PRESET))]
         self.limit = int(options.get("max_episode_steps", self.preset.limit))
         self.episodic_life = bool(options.get("episodic_life", False))
         self.transpose = bool(options.get("transpose", False))
@@ -163,13 +163,13 @@ def ale_engine(spec: EnvSpec) -> dict[str, str]:
 
 
 def _simulator(emulator: str, spec: EnvSpec) -> str:
-    preset = spec.options.get("preset", "radial-dqn")
+    preset = spec.options.get("preset", DEFAULT_PRESET)
     return f"{emulator}, its ROM {GAMES[spec.id]}, {preset}, frame skip {SKIP}, sticky 0"
 
 
 def picture_of(spec: EnvSpec) -> tuple[Picture, tuple[str, ...]]:
     """The settings of a game's emulators, and the names of its minimal actions."""
-    preset = PRESETS[str(spec.options.get("preset", "radial-dqn"))]
+    preset = PRESETS[str(spec.options.get("preset", DEFAULT_PRESET))]
     height, buttons = _facts(GAMES[spec.id])
     rows = preset.rows(spec.id)
     if rows is not None and rows.stop > height:

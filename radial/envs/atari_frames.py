@@ -89,6 +89,7 @@ def halve_mean(frames: RawFrames) -> NDArray[np.float32]:
 
 _CROP_SHIFT = {"Pong": 10, "RoadRunner": 20}  # 0 for the others
 
+DEFAULT_PRESET = "radial-dqn"
 PRESETS: dict[str, Preset] = {
     "radial-dqn": Preset(
         size=84,

@@ -15,7 +15,7 @@ from torch import Tensor
 from radial.core.checks import is_whole
 from radial.core.data import BadInput, Discrete, EnvSpec
 from radial.envs.atari import Games, ale_engine, picture_of
-from radial.envs.atari_frames import GAMES, PRESETS
+from radial.envs.atari_frames import DEFAULT_PRESET, GAMES, PRESETS
 from radial.envs.atari_pools import LastThree, Single
 from radial.envs.contract import actions_of, observation_shape
 from radial.envs.gymnasium_vec import quiet_about_age, simulator_of
@@ -75,7 +75,8 @@ class CloneableAtari:
     """A game on one emulator, with the frames, presses and lives of the vector env."""
 
     def __init__(self, spec: EnvSpec, seed: int) -> None:
-        if PRESETS[str(spec.options.get("preset", "radial-dqn"))].stack > 1 or spec.options.get("backend") == "envpool":
+        preset = PRESETS[str(spec.options.get("preset", DEFAULT_PRESET))]
+        if preset.stack > 1 or spec.options.get("backend") == "envpool":
             raise BadInput(f"{spec} cannot be cloned; use backend ale and preset radial-dqn or radial-a3c")
         picture, buttons = picture_of(spec)
         self._single = Single(GAMES[spec.id], seed, picture)

@@ -18,7 +18,7 @@ from radial.core.checks import MOST_ENVS, MOST_THREADS, check_whole, is_whole
 from radial.core.data import BadInput, EnvSpec, VecEnv
 from radial.envs import envpool_vec, procgen
 from radial.envs.atari import make_atari
-from radial.envs.atari_frames import GAMES, PRESETS
+from radial.envs.atari_frames import DEFAULT_PRESET, GAMES, PRESETS
 from radial.envs.envpool_vec import make_envpool
 from radial.envs.gymnasium_vec import Accept, make_gymnasium
 from radial.envs.watchdog import watched
@@ -148,7 +148,7 @@ def successor(env_id: str) -> str | None:
 def spec_named(path: Path) -> EnvSpec | None:
     """The spec of an env id in the name of a file or its folder, as the zoo of Stable-Baselines3 names them.
 
-    The papers' .pt files are named by their game in ProcGen, such as FruitBot_ppo.pt.
+    The papers' files are named by their game in ProcGen or Atari, such as FruitBot_ppo.pt.
     """
     for text in (path.stem, path.parent.name):
         for found in re.findall(r"[A-Za-z][A-Za-z0-9]*-v\d+", text):
@@ -156,8 +156,11 @@ def spec_named(path: Path) -> EnvSpec | None:
                 return spec_for(found)
             except BadInput:
                 continue
-    words = re.findall(r"[a-z]+", path.stem.lower()) if path.suffix == ".pt" else []
-    return next((EnvSpec("procgen", word) for word in words if word in procgen.GAMES), None)
+    words = re.findall(r"[a-z]+", path.stem.lower()) if path.suffix in (".pt", ".pth", ".model") else []
+    games = {game.lower(): EnvSpec("atari", game) for game in GAMES} | {
+        game: EnvSpec("procgen", game) for game in procgen.GAMES
+    }
+    return next((games[word] for word in words if word in games), None)
 
 
 def spec_told(recipe: Mapping[str, object]) -> EnvSpec | None:
@@ -177,9 +180,16 @@ def example_for(observation_shape: tuple[int, ...] | None) -> str:
 
 
 def stacked(spec: EnvSpec, observation_shape: tuple[int, ...]) -> EnvSpec:
-    """The spec with the preset of four frames, if it is of Atari, says nothing else and the agent takes four."""
-    if spec.suite == "atari" and observation_shape[:1] == (4,) and "preset" not in spec.options:
-        return replace(spec, options={**spec.options, "preset": "stack4"})
+    """The spec with the preset whose frames the agent takes, if it is of Atari and names none.
+
+    observation_shape  of the agent, or as much of it as is known: the number of frames
+    """
+    if spec.suite != "atari" or "preset" in spec.options:
+        return spec
+    for name, preset in PRESETS.items():
+        shape = (preset.stack, preset.size, preset.size)
+        if observation_shape and shape[: len(observation_shape)] == observation_shape:
+            return spec if name == DEFAULT_PRESET else replace(spec, options={**spec.options, "preset": name})
     return spec
 
 

@@ -333,7 +333,8 @@ def evaluation_env(
     ours = isinstance(env, EnvSpec | str)
     if not ours and not hasattr(env, "num_envs"):
         raise BadInput(f"env must be an id, a spec or a vector env, got {env!r}")
-    world = make_env(spec_of(env), min(num_envs, episodes), streams(seed)[0]) if isinstance(env, EnvSpec | str) else env
+    count, env_seed = min(num_envs, episodes), streams(seed)[0]
+    world = make_env(spec_of(env, agent), count, env_seed) if isinstance(env, EnvSpec | str) else env
     try:
         check_spaces(agent, world)
         yield world if horizon is None else FirstSteps(world, horizon, episodes)

@@ -16,12 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from radial.agents.foreign import WrappedCategorical, WrappedGaussian, WrappedQ, as_agent
+from radial.agents.foreign import WrappedCategorical, WrappedGaussian, WrappedQ, as_agent, known_shape
 from radial.bounds.methods import BoundMethod
 from radial.core.agent import Agent, Attack
 from radial.core.checks import check_whole
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
-from radial.envs.make import make_env, spec_for
+from radial.envs.make import make_env, spec_for, stacked
 from radial.envs.wrapper import as_trained
 from radial.evaluation import statistics
 from radial.evaluation.prover import ProofCheck, check_discrete, check_in_range, check_radius
@@ -204,7 +204,7 @@ def evaluate(
     begun = time.perf_counter()
     env_seed, fit_seed, attack_seed, policy_seed = streams(seed)
     proofs = None if certified_by is None else _proof_check(agent, certified_by, stochastic)
-    spec = spec_of(env)
+    spec = spec_of(env, agent)
     count = min(side_by_side(spec) if num_envs is None else num_envs, episodes)
     fits = partial(check_spaces, agent)
     world = make_env(spec, count, env_seed, accept=fits) if isinstance(env, EnvSpec | str) else env
@@ -311,8 +311,11 @@ def side_by_side(spec: EnvSpec) -> int:
     return SIDE_BY_SIDE_IN.get(spec.suite, SIDE_BY_SIDE)
 
 
-def spec_of(env: EnvSpec | VecEnv | str) -> EnvSpec:
-    """The spec to evaluate in: MuJoCo on Gymnasium's own envs unless a backend is named, Atari by whole games."""
+def spec_of(env: EnvSpec | VecEnv | str, agent: Agent | None = None) -> EnvSpec:
+    """The spec to evaluate in: MuJoCo on Gymnasium's own envs unless a backend is named, Atari by whole games.
+
+    agent  whose frames decide Atari's preset, where none is named
+    """
     if not isinstance(env, EnvSpec | str):
         if not hasattr(env, "spec"):
             raise BadInput(f"env must be an id such as Hopper-v4, an EnvSpec or a VecEnv, got {env!r}")
@@ -321,7 +324,8 @@ def spec_of(env: EnvSpec | VecEnv | str) -> EnvSpec:
     if spec.suite == "mujoco" and "backend" not in spec.options:
         return replace(spec, options={**spec.options, "backend": "gymnasium"})
     # some trainings end an episode with each life; a return is that of a whole game
-    return replace(spec, options={name: value for name, value in spec.options.items() if name != "episodic_life"})
+    whole = replace(spec, options={name: value for name, value in spec.options.items() if name != "episodic_life"})
+    return whole if agent is None else stacked(whole, known_shape(agent))
 
 
 class Spaces(Protocol):

@@ -86,7 +86,7 @@ def q_bias(
     check_whole("episodes", episodes, 1)
     if not 0 <= discount <= 1:
         raise BadInput(f"discount must lie in [0, 1], got {discount!r}")
-    begun, spec = time.perf_counter(), spec_of(env)
+    begun, spec = time.perf_counter(), spec_of(env, agent)
     expected: list[Tensor] = []
 
     @torch.no_grad()

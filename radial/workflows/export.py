@@ -9,7 +9,7 @@ import io
 import json
 import logging
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -19,10 +19,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from radial.agents.foreign import WrappedAgent, WrappedQ
+from radial.agents.importers.onnx_graph import NOTES
+from radial.agents.policies import CategoricalAgent, GaussianAgent
+from radial.agents.preprocessing import RunningScale
+from radial.agents.q_agent import QAgent
 from radial.core.agent import Agent
 from radial.core.ball import Ball
 from radial.core.checks import check_whole
-from radial.core.data import BadInput, EnvSpec, VecEnv, Verdict
+from radial.core.data import BadInput, Continuous, EnvSpec, VecEnv, Verdict
 from radial.evaluation.certificates import evaluation_env
 from radial.evaluation.play import Progress, View, play
 from radial.evaluation.prover import ProofCheck, check_discrete, check_in_range, check_radius
@@ -33,10 +38,14 @@ NETWORK, INDEX, INSTANCES = "network.onnx", "index.json", "instances.csv"
 OPSET = 18
 TIMEOUT = 60  # seconds a verifier is given, in the list of instances
 INPUT, OUTPUT = "X", "Y"
+CLOSE = 1e-5  # how much outputs of another runtime may differ, relative to the largest
 
 
-def to_onnx(network: nn.Module, shape: tuple[int, ...], path: Path) -> None:
-    """Write a network (1, *obs) → (1, A) as an ONNX file, with weights inside; needs the extra `onnx`."""
+def to_onnx(network: nn.Module, shape: tuple[int, ...], path: Path, notes: Mapping[str, Any] | None = None) -> None:
+    """Write a network (1, *obs) → (1, A) as an ONNX file, with weights inside; needs the extra `onnx`.
+
+    notes  metadata of ours
+    """
     missing = [name for name in ("onnx", "onnxscript") if find_spec(name) is None]
     if missing:
         raise BadInput(f"ONNX needs {' and '.join(missing)}: pip install 'radial-rl[onnx]'")
@@ -47,6 +56,12 @@ def to_onnx(network: nn.Module, shape: tuple[int, ...], path: Path) -> None:
             network, (example,), path, input_names=[INPUT], output_names=[OUTPUT], opset_version=OPSET,
             dynamo=True, external_data=False, verbose=False,
         )  # fmt: skip
+    if notes is not None:
+        import onnx
+
+        model = onnx.load(path, load_external_data=False)
+        onnx.helper.set_model_props(model, {NOTES: json.dumps(notes)})
+        onnx.save(model, path)
 
 
 @contextmanager
@@ -65,11 +80,60 @@ def _quiet() -> Iterator[None]:
 
 def export_network(agent: Agent, folder: Path) -> Path:
     """Write the network that decides, after `prepare`, to `network.onnx` in a folder."""
-    if agent.observation_shape is None:
-        raise BadInput("agent must know the shape of its observations to be exported")
+    shape = _shape_of(agent)
     path = folder / NETWORK
-    to_onnx(agent.choice, agent.observation_shape, path)
+    to_onnx(agent.choice, shape, path, notes_on(agent))
+    check_outputs(agent.choice, shape, path)
     return path
+
+
+def _shape_of(agent: Agent) -> tuple[int, ...]:
+    """The shape of one prepared observation: the agent's own, or where it takes frames of any size, its env's."""
+    if agent.observation_shape is not None:
+        return agent.observation_shape
+    if agent.card.env is None:
+        raise BadInput("agent must know the shape of its observations to be exported: pass env")
+    with evaluation_env(agent, agent.card.env, 1, 0, 1, None) as world:
+        return tuple(agent.prepare(world.reset()).shape[1:])
+
+
+def notes_on(agent: Agent) -> dict[str, Any]:
+    """What the file needs besides the network so that `rr.load` gives the same agent: kind, and what `prepare` does."""
+    discrete = "q" if isinstance(agent, QAgent | WrappedQ) else "categorical"
+    kind = "gaussian" if isinstance(agent.actions, Continuous) else discrete
+    return {"kind": kind, "prepare": _prepare_of(agent), "clips_actions": agent.clips_actions}
+
+
+def _prepare_of(agent: Agent) -> object:
+    """Division by 255, normalisation, nothing, or unknown: then the file is read with `rr.wrap` only."""
+    units = agent.units()
+    if units is None:
+        return "unknown"
+    if isinstance(agent, GaussianAgent | CategoricalAgent) and agent.normalized:
+        mean, clip = agent.normalizer.moments.mean, agent.normalizer.clip
+        return {"mean": mean.tolist(), "std": units.double().tolist(), "clip": float(clip)}
+    door = agent.door if isinstance(agent, WrappedAgent) else None
+    if isinstance(door, RunningScale):
+        return {"mean": door.mean.tolist(), "std": door.std.tolist(), "clip": float(door.clip)}
+    if units.numel() == 1 and float(units) in (1.0, 255.0):
+        return "frames" if float(units) == 255.0 else "as-is"
+    return "unknown"
+
+
+def check_outputs(network: nn.Module, shape: tuple[int, ...], path: Path) -> None:
+    """Compare the outputs of a file with those of its network, where onnxruntime is installed."""
+    if find_spec("onnxruntime") is None:
+        return
+    import onnxruntime
+
+    x = torch.rand((1, *shape), generator=torch.Generator().manual_seed(0))
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    found = torch.from_numpy(session.run(None, {INPUT: x.numpy()})[0])
+    with torch.no_grad():
+        expected = network(x.to(next((p.device for p in network.parameters()), x.device))).cpu()
+    gap = float((found - expected).abs().max())
+    if gap > CLOSE * max(1.0, float(expected.abs().max())):
+        raise FloatingPointError(f"{path}: onnxruntime computes outputs that differ by {gap:.1e}")
 
 
 # ------------------------------------------------------------------------------------------------------- properties

@@ -13,8 +13,10 @@ from torch import Tensor, nn
 
 from radial import cli
 from radial.agents.actor_critic import ActorCritic
+from radial.agents.foreign import WrappedCategorical, WrappedQ
 from radial.agents.policies import CategoricalAgent
 from radial.agents.q_agent import QAgent
+from radial.bounds.certify import certify_action
 from radial.core.agent import Agent
 from radial.core.data import BadInput, Verdict
 from radial.workflows.export import Property, decimal, export_network, export_properties, to_onnx
@@ -178,3 +180,24 @@ def test_bad_questions_end_with_one_line(
 def test_continuous_actions_have_a_network_and_no_property(tmp_path: Path) -> None:
     with pytest.raises(BadInput, match="discrete actions"):
         export_properties(load("hopper-ppo"), "Hopper-v4", 0.1, tmp_path)
+
+
+def test_a_file_of_ours_is_read_back_as_the_same_agent(runtime: Any, tmp_path: Path) -> None:
+    """Export and load: the same kind, the same outputs of raw observations, the same certificates."""
+    agent = CategoricalAgent((4,), 3, (8,))
+    agent.initialize(torch.Generator().manual_seed(0))
+    torch.nn.init.normal_(agent.network[-1].weight, generator=torch.Generator().manual_seed(1))
+    agent.normalizer.update(torch.randn(50, 4, generator=torch.Generator().manual_seed(2)) * 3 + 1)
+    agent.normalizer.freeze()
+    frames = QAgent((1, 84, 84), 3, (2, 2, 2, 4))
+    for each, kind in ((agent, WrappedCategorical), (frames, WrappedQ)):
+        again = load(export_network(each, tmp_path / kind.__name__))
+        assert type(again) is kind
+        obs = 40 * torch.rand(5, *each.observation_shape, generator=torch.Generator().manual_seed(3))
+        x = each.prepare(obs)
+        torch.testing.assert_close(again.prepare(obs), x)
+        torch.testing.assert_close(again.choice(x), each.choice(x), atol=1e-5, rtol=1e-5)
+        for radius in (0.0, 0.01, 0.1):
+            ours, theirs = (certify_action(one.choice, one.ball(x, radius)) for one in (each, again))
+            assert ours == theirs
+        assert again.valid_range == each.valid_range

@@ -8,20 +8,27 @@ from pathlib import Path
 
 from radial.agents import saved
 from radial.agents.convert import Loaded
+from radial.agents.foreign import known_shape
 from radial.agents.zoo import resolve
 from radial.attacks.learned.stored import is_attack
 from radial.core.data import BadInput, EnvSpec
-from radial.envs.make import check_card_env, spec_for, spec_named, spec_told
+from radial.envs.make import check_card_env, spec_for, spec_named, spec_told, stacked
 
 
-def load(agent: str | Path, env: EnvSpec | str | None = None, vecnormalize: str | Path | None = None) -> Loaded:
+def load(
+    agent: str | Path, env: EnvSpec | str | None = None, vecnormalize: str | Path | None = None, *,
+    kind: str | None = None,
+) -> Loaded:  # fmt: skip
     """An agent from its folder, from the run that trained it, from the zoo, or from a third-party checkpoint.
 
-    Third-party checkpoints are those of the papers (.model, .pt), Stable-Baselines3 (.zip) and CleanRL
-    (.cleanrl_model): all read as data, nothing in them is executed. The agent's normaliser is frozen.
+    Third-party checkpoints are those of the papers (.model, .pt, .pth), Stable-Baselines3 (.zip), CleanRL
+    (.cleanrl_model) and ONNX files (.onnx): all read as data, nothing in them is executed. The agent's normaliser is
+    frozen.
 
-    agent  a path, or the name of an agent in the zoo
-    env    where it is to act, as an id or a spec; default: what the card says, or an env's id in the name of the file
+    agent  a path, the name of an agent in the zoo, or hf://user/repo[@revision] on the Hugging Face hub
+    env    where it is to act, as an id or a spec; default: what the card says, or an env's id in the name of the file.
+           Atari's preset, where none is named, is the one whose frames the agent takes
+    kind   of an ONNX file, which does not say what its outputs are: q, categorical or gaussian
     vecnormalize  the statistics of a Stable-Baselines3 agent, if they do not lie near its file; "none": it has none
     """
     if not isinstance(agent, str | Path):
@@ -29,11 +36,13 @@ def load(agent: str | Path, env: EnvSpec | str | None = None, vecnormalize: str 
     if not (env is None or isinstance(env, EnvSpec | str)):
         raise BadInput(f"env must be an id such as Hopper-v4 or an EnvSpec, got {env!r}")
     path = resolve(str(agent))
-    loaded = saved.load_agent(path, spec_for(env) if isinstance(env, str) else env, vecnormalize)
+    loaded = saved.load_agent(path, spec_for(env) if isinstance(env, str) else env, vecnormalize, kind=kind)
     if is_attack(loaded.card.recipe):
         raise BadInput(f"{path} is an attack, not an agent: pass it to evaluate as the attack")
     if loaded.card.env is None:
         loaded.card = replace(loaded.card, env=spec_named(path) or spec_told(loaded.card.recipe))
     elif env is None:
         check_card_env(loaded.card.env, path)
+    if loaded.card.env is not None:
+        loaded.card = replace(loaded.card, env=stacked(loaded.card.env, known_shape(loaded)))
     return loaded

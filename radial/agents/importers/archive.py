@@ -18,15 +18,19 @@ from typing import IO, Any
 import torch
 from torch import Tensor
 
-from radial.agents.importers.restricted import PICKLE, STORAGES, Machine, Name, Refused, Storage, refuse, short
+from radial.agents.importers.inert import Refused, Storage, refuse, short
+from radial.agents.importers.old_format import no_storage, read_old
+from radial.agents.importers.restricted import PICKLE, Machine
+from radial.agents.importers.storages import TENSOR_BYTES, numbers_of, storage_id
 from radial.core.data import BadInput
 from radial.core.text import clean
 
 MEMBERS = 1_000
 DIRECTORY = 1 << 20  # bytes of the list of members
+OLD_SIZE = TENSOR_BYTES + (PICKLE << 1)  # bytes of a file in the old format
+PROTO = b"\x80"  # begins a pickle
 UNPACKED = 4 << 30  # bytes of all members together
 RATIO = 100  # unpacked bytes per byte of the file
-TENSOR_BYTES = 512 << 20  # bytes of all tensors of one file, shared ones each time: a hundred times the largest known
 BROKEN = (ValueError, zipfile.BadZipFile, zlib.error, struct.error, EOFError, IndexError, OverflowError,
           NotImplementedError)  # fmt: skip
 
@@ -55,19 +59,23 @@ def check_tensor_bytes(path: Path, *groups: Mapping[str, Tensor], more: int = 0)
 
 
 def read_archive(path: Path, objects: Collection[str] = (), file: IO[bytes] | None = None) -> object:
-    """The object in a torch archive, as plain data: dicts, lists, numbers, tensors, `InertArray` and `Inert`.
+    """The object in a file of torch, of its zip format or the one before: plain data, tensors, `InertArray`, `Inert`.
 
     objects  dotted names of the foreign classes that become `Inert`; any other refuses the file. A state dict has none
     file     an open file to read in place of `path`: an archive inside another one
     """
     with untrusted(path), nullcontext(file) if file else path.open("rb") as opened:
+        start = opened.read(1)
+        opened.seek(0)
+        if start == PROTO:  # a pickle: torch's format before version 1.6
+            return read_old(opened.read(OLD_SIZE + 1), objects)
         return _unpack(open_zip(opened), objects)
 
 
 def read_pickle(path: Path, objects: Collection[str] = ()) -> object:
     """The object in a bare pickle file, as plain data."""
     with untrusted(path), path.open("rb") as file:
-        return Machine(lambda _: refuse("it has no storages"), objects).run(file.read(PICKLE + 1))
+        return Machine(no_storage, objects).run(file.read(PICKLE + 1))
 
 
 def file_source(path: Path) -> str:
@@ -148,7 +156,7 @@ def _unpack(archive: zipfile.ZipFile, objects: Collection[str]) -> object:
 
     def storage(identity: object) -> Storage:
         nonlocal read
-        dtype, key, count = _storage_id(identity)
+        dtype, key, count = storage_id(identity)
         member = members.get(f"{root}data/{key}")
         if member is None or member.file_size != count * dtype.itemsize:
             refuse(f"its storage {short(key)} is missing or of another size")
@@ -156,29 +164,7 @@ def _unpack(archive: zipfile.ZipFile, objects: Collection[str]) -> object:
             read += member.file_size  # one member may be asked for as several types
             if read > TENSOR_BYTES:
                 refuse(f"its storages have more than {TENSOR_BYTES} bytes")
-            storages[key, dtype] = _numbers(archive.read(member), dtype)
+            storages[key, dtype] = numbers_of(archive.read(member), dtype)
         return storages[key, dtype]
 
     return Machine(storage, objects).run(archive.read(pickles[0]))
-
-
-def _numbers(data: bytes, dtype: torch.dtype) -> Storage:
-    if not data:
-        return Storage(torch.empty(0, dtype=dtype))
-    if dtype is torch.bool:  # a byte other than 0 and 1 is no bool
-        return Storage(torch.frombuffer(bytearray(data), dtype=torch.uint8) != 0)
-    return Storage(torch.frombuffer(bytearray(data), dtype=dtype))
-
-
-def _storage_id(identity: Any) -> tuple[torch.dtype, str, int]:
-    """The dtype, key and length in ("storage", type, key, device, length)."""
-    if type(identity) is not tuple or len(identity) != 5 or type(identity[1]) is not Name:
-        refuse("a storage in it is not named as torch does")
-    _, kind, key, _, count = identity
-    if kind not in STORAGES:
-        refuse(f"a storage in it is of the unknown type {short(str(kind))}")
-    if type(key) is not str or not re.fullmatch(r"[0-9A-Za-z_]{1,64}", key):
-        refuse("a storage in it has a name that is not plain")
-    if type(count) is not int or count < 0:
-        refuse("a storage in it has no length")
-    return STORAGES[kind], key, count

@@ -6,13 +6,12 @@ Known are dqn, dqn_atari, ppo, ppo_atari, ppo_continuous_action (and its kin), d
 import warnings
 from pathlib import Path
 
-import torch
 from torch import nn
 
 from radial.agents.foreign import WrappedAgent, wrap
-from radial.agents.importers.archive import check_tensor_bytes, file_source, read_archive
+from radial.agents.importers.archive import file_source, read_archive
 from radial.agents.importers.parts import Parts, network
-from radial.agents.importers.sb3 import RECURRENT
+from radial.agents.importers.sb3_policies import RECURRENT
 from radial.agents.preprocessing import Frames
 from radial.core.agent import Card
 from radial.core.data import BadInput
@@ -95,12 +94,12 @@ def _deterministic(path: Path, parts: Parts) -> WrappedAgent:
     assert isinstance(last, nn.Linear)
     if not scale.shape == bias.shape == (last.out_features,):
         raise BadInput(f"{path}: action_scale and action_bias must have {last.out_features} numbers")
-    check_tensor_bytes(path, more=4 * len(scale) ** 2)  # n numbers become a matrix
-    stretch = nn.utils.skip_init(nn.Linear, len(scale), len(scale))
-    with torch.no_grad():
-        stretch.weight.copy_(torch.diag(scale))
-        stretch.bias.copy_(bias)
-    return wrap(network([*layers, stretch]), "gaussian", observation_shape=_inputs(layers), clips_actions=True)
+    return wrap(
+        network([*layers, parts.stretch(scale, bias)]),
+        "gaussian",
+        observation_shape=_inputs(layers),
+        clips_actions=True,
+    )
 
 
 def _inputs(layers: list[nn.Module]) -> tuple[int, ...]:

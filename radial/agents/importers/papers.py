@@ -1,7 +1,8 @@
-"""Reads the files that the papers' authors released: `.model` for MuJoCo, `.pt` for ProcGen.
+"""Reads the files that the papers' authors released: `.model` for MuJoCo, `.pt` for ProcGen; Atari's: `papers_atari`.
 
-A `.model` of RADIAL-PPO or SA-PPO is a torch archive of five entries, of which three are used: policy_model, val_model,
-and envs for the running statistics of its observations. A `.pt` is the state dict of one IMPALA network.
+A `.model` of RADIAL-PPO, SA-PPO, ATLA, WocaR or CAR is a torch file, of which three entries are used: policy_model,
+val_model, and envs for the running statistics of its observations. The envs are pickled whole, with the wrappers of the
+gym of their day: those become inert placeholders. A `.pt` is the state dict of one IMPALA network.
 The environment is in neither; the caller, or for ProcGen the name of the file, must say it.
 """
 
@@ -14,8 +15,11 @@ import torch
 from torch import Tensor
 
 from radial.agents.actor_critic import ImpalaAgent
+from radial.agents.convert import Loaded
 from radial.agents.importers.archive import check_tensor_bytes, file_source, read_archive
-from radial.agents.importers.restricted import Inert, InertArray
+from radial.agents.importers.inert import Foreign, Inert, InertArray
+from radial.agents.importers.papers_atari import atari_agent
+from radial.agents.importers.sb3_policies import RECURRENT
 from radial.agents.networks import ImpalaResNet
 from radial.agents.policies import GaussianAgent
 from radial.agents.weights import blank_agent, fill
@@ -23,21 +27,6 @@ from radial.core.agent import Card
 from radial.core.data import BadInput
 
 LAYERS = 16
-OBJECTS = {
-    "policy_gradients.custom_env.Env",
-    "policy_gradients.torch_utils.Identity",
-    "policy_gradients.torch_utils.RewardFilter",
-    "policy_gradients.torch_utils.RunningStat",
-    "policy_gradients.torch_utils.ZFilter",
-    "gym.wrappers.time_limit.TimeLimit",
-    "gym.spaces.box.Box",
-    "gym.envs.mujoco.ant.AntEnv",
-    "gym.envs.mujoco.half_cheetah.HalfCheetahEnv",
-    "gym.envs.mujoco.hopper.HopperEnv",
-    "gym.envs.mujoco.humanoid.HumanoidEnv",
-    "gym.envs.mujoco.walker2d.Walker2dEnv",
-    "numpy.random._pickle.__randomstate_ctor",
-}  # every class in the files, and none is ever imported
 HEAD = "model.16"  # the joint output, logits then value; the files name it a second time, by an alias
 ALIAS = "logits_fc"
 NAMES = (  # theirs → ours
@@ -47,11 +36,18 @@ NAMES = (  # theirs → ours
 )
 
 
-def read_model(path: Path) -> GaussianAgent:
-    """The policy, the critic and the observation normaliser of a `.model` file."""
-    data = read_archive(path, OBJECTS)
+def read_model(path: Path) -> Loaded:
+    """The agent of a `.model` file: of MuJoCo, or SA-DQN's of Atari."""
+    data = read_archive(path, Foreign())
+    return atari_agent(path, data) or _mujoco(path, data)
+
+
+def _mujoco(path: Path, data: object) -> GaussianAgent:
+    """The policy, the critic and the observation normaliser."""
     policy, critic = _tensors(path, data, "policy_model"), _tensors(path, data, "val_model")
     check_tensor_bytes(path, policy, critic)
+    if any("lstm" in str(name) for name in policy):
+        raise BadInput(f"{path}: {RECURRENT}")
     wrapper = data.get("envs") if isinstance(data, dict) else None
     env = wrapper[0] if isinstance(wrapper, list) and len(wrapper) == 1 else None
     stats = _field(path, env, "state_filter")
@@ -146,9 +142,15 @@ def _steps(path: Path, env: object) -> int:
 # ------------------------------------------------------------------------------------------------------------- ProcGen
 
 
-def read_procgen(path: Path) -> ImpalaAgent:
-    """The policy and value of a `.pt` file."""
-    theirs = _state_dict(path, read_archive(path))
+def read_pt(path: Path) -> Loaded:
+    """The agent of a `.pt` or `.pth` file: of ProcGen or of Atari, by the names of its tensors."""
+    data = read_archive(path)
+    return atari_agent(path, data) or _procgen(path, data)
+
+
+def _procgen(path: Path, data: object) -> ImpalaAgent:
+    """The policy and value in one network."""
+    theirs = _state_dict(path, data)
     check_tensor_bytes(path, theirs)
     for part in ("weight", "bias"):
         alias = theirs.pop(f"{ALIAS}.{part}", None)
@@ -168,7 +170,10 @@ def _state_dict(path: Path, data: object) -> dict[str, Tensor]:
     """Tensors by name, those of the output among them."""
     whole = isinstance(data, dict) and all(isinstance(value, Tensor) for value in data.values())
     if not whole or not isinstance(data, dict) or not {f"{HEAD}.weight", f"{HEAD}.bias"} <= data.keys():
-        raise BadInput(f"{path} is not a ProcGen agent of the papers: it must be a state dict with {HEAD}.weight")
+        raise BadInput(
+            f"{path} is not an agent of the papers: it must be a state dict with {HEAD}.weight (ProcGen), "
+            "cnn.0.weight or 9.weight (DQN), or model.15.weight (A3C)"
+        )
     return {str(name): tensor for name, tensor in data.items()}
 
 

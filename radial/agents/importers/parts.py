@@ -61,19 +61,26 @@ class Parts:
             raise BadInput(f"{self.path}: {name} holds NaN or infinity")
         return tensor.detach().float().clone()
 
-    def linear(self, name: str, inputs: int | None = None) -> nn.Linear:
-        """The layer `name`.weight (out, in), `name`.bias (out,)."""
-        weight, bias = self.take(f"{name}.weight", 2), self.take(f"{name}.bias", 1)
+    def linear(self, name: str, inputs: int | None = None, biased: bool = True) -> nn.Linear:
+        """The layer `name`.weight (out, in), `name`.bias (out,).
+
+        biased  False: the bias may be missing, and is then 0
+        """
+        weight = self.take(f"{name}.weight", 2)
+        missing = not biased and not self.has(f"{name}.bias")
+        bias = weight.new_zeros(weight.shape[0]) if missing else self.take(f"{name}.bias", 1)
         self._check(name, bias.shape[0] == weight.shape[0] and inputs in (None, weight.shape[1]))
         return _filled(nn.utils.skip_init(nn.Linear, weight.shape[1], weight.shape[0]), weight, bias)
 
-    def mlp(self, name: str, activation: type[nn.Module], inputs: int | None = None) -> list[nn.Module]:
+    def mlp(
+        self, name: str, activation: type[nn.Module], inputs: int | None = None, biased: bool = True
+    ) -> list[nn.Module]:
         """The layers `name`.0, `name`.2, … as they come, each with an activation behind it."""
         layers: list[nn.Module] = []
         while self.has(f"{name}.{len(layers)}.weight"):
             if len(layers) >= 2 * LAYERS:
                 raise BadInput(f"{self.path}: {name} must have at most {LAYERS} layers")
-            layer = self.linear(f"{name}.{len(layers)}", inputs)
+            layer = self.linear(f"{name}.{len(layers)}", inputs, biased)
             layers += [layer, activation()]
             inputs = layer.out_features
         return layers
@@ -92,6 +99,11 @@ class Parts:
         first = layers[0]
         assert isinstance(first, nn.Conv2d)
         return [*layers, nn.Flatten()], first.in_channels
+
+    def stretch(self, scale: Tensor, bias: Tensor) -> nn.Linear:
+        """The layer x → scale·x + bias, (n,) each: −1 … 1 stretched to a box of actions."""
+        check_tensor_bytes(self.path, more=4 * len(scale) ** 2)  # n numbers become a matrix
+        return _filled(nn.utils.skip_init(nn.Linear, len(scale), len(scale)), torch.diag(scale), bias)
 
     def finish(self) -> None:
         """Refuse a file with tensors nobody took."""

@@ -3,16 +3,18 @@
 The archive around a pickle is opened in `archive`; the importers know the meaning of its numbers.
 """
 
+import io
 import math
 import pickletools
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch import Tensor
+
+from radial.agents.importers.inert import NDARRAY, STORAGES, Inert, InertArray, Name, Storage, refuse, short
 
 PICKLE = 64 << 20  # bytes of one pickle
 OPERATIONS = 200_000  # steps of one pickle; the papers' files take 4,000
@@ -20,59 +22,6 @@ ARRAYS = 64 << 20  # bytes of all arrays of one pickle: one string may be used m
 LONGEST = 1 << 256  # no random generator has a longer state
 LARGEST_KEY = 1 << 63  # integers that are keys: longer ones can be made to collide
 DIMENSIONS = 8
-
-
-class Refused(ValueError):
-    """Why a file is not read."""
-
-
-def refuse(reason: str) -> NoReturn:
-    """Stop reading."""
-    raise Refused(reason)
-
-
-def short(value: object) -> str:
-    """Something from a file, as it may stand in a message: a string in quotes and cut, or only its type."""
-    if not isinstance(value, str):
-        return f"of type {type(value).__name__}"
-    return repr(value) if len(value) <= 60 else repr(value[:60]) + "…"
-
-
-# ------------------------------------------------------------------------------------------------------- inert data
-
-
-@dataclass(frozen=True)
-class Name:
-    """A class or function the file speaks of. It is never looked up."""
-
-    module: str
-    name: str
-
-    def __str__(self) -> str:
-        return f"{self.module}.{self.name}"
-
-
-@dataclass(eq=False)
-class Inert:
-    """An object of a foreign class that was never made: its name, its arguments and its state, as plain data."""
-
-    name: Name
-    args: tuple[object, ...]
-    state: object = None
-
-
-@dataclass(eq=False)
-class InertArray:
-    """A numpy array that was never unpickled; `value` is None where the file does not give its numbers."""
-
-    value: NDArray[Any] | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Storage:
-    """The numbers behind tensors, (n,)."""
-
-    numbers: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,16 +35,6 @@ ARRAY_DTYPES: dict[str, type[np.generic]] = {
     "f2": np.float16, "f4": np.float32, "f8": np.float64, "b1": np.bool_,
     "i1": np.int8, "i2": np.int16, "i4": np.int32, "i8": np.int64,
     "u1": np.uint8, "u2": np.uint16, "u4": np.uint32, "u8": np.uint64,
-}  # fmt: skip
-
-NDARRAY = Name("numpy", "ndarray")
-STORAGES: dict[Name, torch.dtype] = {
-    Name("torch", f"{kind}Storage"): dtype
-    for kind, dtype in {
-        "Float": torch.float32, "Double": torch.float64, "Half": torch.float16, "BFloat16": torch.bfloat16,
-        "Long": torch.int64, "Int": torch.int32, "Short": torch.int16, "Char": torch.int8, "Byte": torch.uint8,
-        "Bool": torch.bool,
-    }.items()
 }  # fmt: skip
 
 
@@ -130,21 +69,29 @@ class Machine:
         self.spent = 0
 
     def run(self, data: bytes) -> object:
-        """The data that the pickle describes."""
+        """The data that the pickle describes, which is all of `data`."""
         if len(data) > PICKLE:
             refuse(f"its pickle has {len(data)} bytes, at most {PICKLE} are read")
-        end = 0
-        for count, (operation, argument, position) in enumerate(pickletools.genops(data)):
-            if count >= OPERATIONS:
-                refuse(f"its pickle has more than {OPERATIONS} operations")
+        value, end = self.read(data)
+        if end != len(data):
+            refuse("its pickle does not end where it should")
+        return value
+
+    def read(self, data: bytes, start: int = 0) -> tuple[object, int]:
+        """The data of a pickle that begins at `start`, and where it ends."""
+        stream, end = io.BytesIO(data), start
+        stream.seek(start)
+        for count, (operation, argument, position) in enumerate(pickletools.genops(stream)):
+            if count >= OPERATIONS or end - start > PICKLE:
+                refuse(f"its pickle has more than {OPERATIONS} operations or {PICKLE} bytes")
             step = STEPS.get(operation.name)
             if step is None:
                 refuse(f"its pickle uses {operation.name}, which data does not need")
             step(self, argument)
             end = position or 0
-        if end + 1 != len(data) or len(self.stack) != 1 or self.marks:
+        if len(self.stack) != 1 or self.marks:
             refuse("its pickle does not end where it should")
-        return self.stack[0]
+        return self.stack[0], end + 1
 
     def pop(self) -> Any:
         """The top of the stack; never reaches below the last mark."""
@@ -188,6 +135,8 @@ class Machine:
     def append(self, items: list[Any]) -> None:
         """Items into the list on the stack."""
         target = self.top()
+        if type(target) is Inert:
+            return  # a deque, or a list of a foreign class
         if type(target) is not list:
             refuse(f"it appends to something {short(target)}")
         target.extend(items)
@@ -195,6 +144,8 @@ class Machine:
     def set_items(self, items: list[Any]) -> None:
         """Keys and values into the dict on the stack."""
         target = self.top()
+        if type(target) is Inert and not len(items) % 2:
+            return  # a mapping of a foreign class
         if type(target) is not dict or len(items) % 2:
             refuse(f"it sets items of something {short(target)}")
         for key, value in zip(items[::2], items[1::2], strict=True):
@@ -222,6 +173,13 @@ class Machine:
         """Where a pickle would make an object: inert data."""
         args, name = self.pop(), self.pop()
         self.stack.append(self.inert(name, args))
+
+    def new_object_of(self) -> None:
+        """The same with keywords, which are left out."""
+        keywords = self.pop()
+        if type(keywords) is not dict:
+            refuse("an object in it is made with keywords that are no dict")
+        self.new_object()
 
     def inert(self, name: object, args: object) -> Inert:
         """An object of one of the classes that may appear."""
@@ -286,6 +244,7 @@ STEPS: dict[str, Callable[[Machine, Any], None]] = {
     "STACK_GLOBAL": lambda m, _: m.name(*[m.pop(), m.pop()][::-1]),
     "REDUCE": lambda m, _: m.reduce(),
     "NEWOBJ": lambda m, _: m.new_object(),
+    "NEWOBJ_EX": lambda m, _: m.new_object_of(),
     "BUILD": lambda m, _: m.build(),
     "BINPERSID": lambda m, _: m.stack.append(m.storage(m.pop())),
 }

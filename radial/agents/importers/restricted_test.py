@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from radial.agents.importers.archive import read_archive, read_pickle
-from radial.agents.importers.restricted import STORAGES, Inert, InertArray
+from radial.agents.importers.inert import STORAGES, Inert, InertArray
 from radial.core.data import BadInput
 
 PLAIN = [

@@ -282,14 +282,6 @@ UNREAD: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: ppo(gymnasium.spaces.MultiDiscrete([2, 3])),
         "actions must be Discrete or a Box",
     ),
-    "squashed actions": (
-        lambda: ppo(TORQUES, use_sde=True, policy_kwargs={"squash_output": True}),
-        r"squashed actions \(squash_output\) are not supported",
-    ),
-    "squashed actions, relu": (
-        lambda: ppo(TORQUES, use_sde=True, policy_kwargs={"squash_output": True, "activation_fn": nn.ReLU}),
-        r"squashed actions \(squash_output\) are not supported",
-    ),
     "own extractor": (
         lambda: ppo(policy_kwargs={"features_extractor_class": Doubled}),
         "features_extractor_class must be FlattenExtractor or NatureCNN, got .*Doubled",
@@ -297,10 +289,6 @@ UNREAD: dict[str, tuple[Callable[[], Any], str]] = {
     "own policy": (
         lambda: ppo(policy=Turned),
         "policy_class must be one of Stable-Baselines3's own, got one of '.*sb3_test'",
-    ),
-    "another algorithm": (
-        lambda: sb3.SAC("MlpPolicy", Blank(VECTOR, TORQUES), buffer_size=10),
-        "PPO, A2C and DQN of Stable-Baselines3 are read, this is a policy of SAC, TD3 and DDPG",
     ),
 }
 

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from radial.agents.importers.archive import read_pickle
-from radial.agents.importers.restricted import Inert, InertArray
+from radial.agents.importers.inert import RANDOM, Inert, InertArray
 from radial.agents.preprocessing import RunningScale
 from radial.core.data import BadInput
 
@@ -20,13 +20,7 @@ OBJECTS = {
     "stable_baselines3.common.vec_env.vec_normalize.VecNormalize",
     "stable_baselines3.common.running_mean_std.RunningMeanStd",
     *(f"{gym}.spaces.{space}" for gym in ("gym", "gymnasium") for space in ("box.Box", "discrete.Discrete")),
-    "numpy.random._pickle.__randomstate_ctor",
-    "numpy.random._pickle.__generator_ctor",
-    "numpy.random._pickle.__bit_generator_ctor",
-    "numpy.random._mt19937.MT19937",
-    "numpy.random._pcg64.PCG64",
-    "numpy.random.bit_generator.SeedSequence",
-    "numpy.random.bit_generator.__pyx_unpickle_SeedSequence",
+    *RANDOM,
 }  # every class in such files, and none is ever imported
 
 

@@ -9,13 +9,12 @@ from typing import Any
 
 from torch import nn
 
-from radial.agents.foreign import WrappedCategorical, WrappedGaussian, WrappedQ, as_agent
-from radial.agents.preprocessing import Frames
+from radial.agents.foreign import as_agent, known_shape
 from radial.agents.saved import load_agent
 from radial.agents.zoo import resolve
 from radial.core.agent import Agent, described
 from radial.core.data import BadInput, EnvSpec
-from radial.envs.make import check_card_env, example_for, spec_for, spec_named, spec_told, stacked
+from radial.envs.make import check_card_env, example_for, spec_for, spec_named, spec_told
 from radial.evaluation.play import spec_of
 
 
@@ -52,13 +51,12 @@ def audited(
                 spec = spec_told(agent.card.recipe)
             else:
                 notes.append(f"the env is taken from the name of the file: {spec.id}")
-    door = agent.door if isinstance(agent, WrappedQ | WrappedCategorical | WrappedGaussian) else None
-    shape = (door.channels,) if isinstance(door, Frames) else agent.observation_shape
+    shape = known_shape(agent)
     if spec is None:
         who = "the agent" if path is None else path
-        near = "Pong" if isinstance(door, Frames) else example_for(shape)
+        near = "Pong" if len(shape) == 1 and agent.observation_shape is None else example_for(shape)
         raise BadInput(f"{who} has no environment recorded: pass env, such as {near}")
-    spec = stacked(spec_of(spec), shape or ())
+    spec = spec_of(spec, agent)
     card = agent.card
     notes += card.recipe.get("notes", [])
     about = agent.name if card.source is None and card.env is None else described(card)
