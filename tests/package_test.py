@@ -18,6 +18,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 IMPORT_NAMES = {
     "stable-baselines3": "stable_baselines3",
     "ale-py": "ale_py",
+    "pillow": "PIL",
     "pytest-xdist": "xdist",
     "myst-parser": "myst_parser",
 }
@@ -38,7 +39,7 @@ def test_every_declared_dependency_imports() -> None:
 
 def test_extras_are_complete() -> None:
     extras = PROJECT["optional-dependencies"]
-    assert {"atari", "mujoco", "envpool", "procgen", "report", "sb3", "onnx", "all", "dev"} == set(extras)
+    assert {"atari", "mujoco", "envpool", "procgen", "report", "sb3", "onnx", "video", "all", "dev"} == set(extras)
     assert "mujoco>=3.3,<4" in extras["mujoco"]
     assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text()
 

@@ -94,6 +94,7 @@ def make_env(
     threads: int | None = None,
     timeout: float | None = 60.0,
     accept: Accept | None = None,
+    first: int = 0,
 ) -> VecEnv:
     """N environments that step together; the same call gives the same stream for the same actions.
 
@@ -102,9 +103,11 @@ def make_env(
     timeout  seconds one step or reset may take before the process is ended with all stacks on stderr (code 70), because
              native pools cannot be interrupted; None: any time. Making up to 50 envs may take five times as long
     accept   refuses the spaces of one env before the others are made, where they are made one by one
+    first    the number of the first env: `make_env(spec, 1, seed, first=i)` is env i of a larger call
     """
     check_whole("num_envs", num_envs, 1, MOST_ENVS)
     check_whole("seed", seed, 0)
+    check_whole("first", first, 0)
     if threads is not None:
         check_whole("threads", threads, 1, MOST_THREADS)
     if timeout is not None and not (isinstance(timeout, int | float) and 0 < timeout < math.inf):
@@ -112,7 +115,7 @@ def make_env(
     suite = suite_of(spec)
     making = None if timeout is None else MAKING * timeout * math.ceil(num_envs / 50)
     with watched(making, f"making {spec}"):
-        return suite.build(Request(spec, env_seeds(seed, num_envs), threads, timeout, accept))
+        return suite.build(Request(spec, env_seeds(seed, first + num_envs)[first:], threads, timeout, accept))
 
 
 def spec_for(id: str) -> EnvSpec:
