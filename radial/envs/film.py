@@ -29,6 +29,7 @@ Shot = NDArray[np.uint8]  # (H, W, 3)
 SIDE = 320  # pixels of a picture's longer side, at most
 RATE = 30.0  # pictures per second of an episode, at most
 MOST_BYTES = 128 << 20  # of one film; a longer one has fewer pictures
+DEAR = (0, 2)  # mjRND_SHADOW and mjRND_REFLECTION of MuJoCo: slow to draw
 FEWEST = 8  # pictures worth the time
 _ONE = np.arange(1)
 _SAME = 1e-4  # of a reward, or of 1: the recording rounds to float32
@@ -118,9 +119,9 @@ def _shoot(
     scene: Scene, take: Take, every: int | None, seconds: float, side: int, progress: Callable[[int], None]
 ) -> Film:
     scene.begin()
-    first = _look(scene, take, side)
-    begun = time.monotonic()
     _look(scene, take, side)  # the first picture of a renderer takes far longer than the others
+    begun = time.monotonic()
+    first = _look(scene, take, side)
     each, steps = time.monotonic() - begun, len(take.actions)
     affordable = min(seconds / max(each, 1e-6), MOST_BYTES / first.nbytes)
     if affordable < min(FEWEST, steps):
@@ -189,6 +190,9 @@ class GymnasiumScene:
     def look(self) -> Shot:
         """The env's own picture."""
         shot: Any = self._env.render()
+        viewer = getattr(getattr(self._env.unwrapped, "mujoco_renderer", None), "viewer", None)
+        if viewer is not None:  # from the next picture on; without a GPU shadows take four fifths of the time
+            viewer.scn.flags[:] = [flag and name not in DEAR for name, flag in enumerate(viewer.scn.flags)]
         return shot
 
     def close(self) -> None:

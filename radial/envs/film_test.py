@@ -94,8 +94,8 @@ def test_a_way_that_cannot_draw_is_one_line(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(NotRendered, match="apt-get install libosmesa6"):
         film(take)
     assert not draws("nonsense")
+    monkeypatch.setattr(offscreen, "draws", lambda way: True)
     with pytest.raises(NotRendered, match="backend gymnasium"):
-        monkeypatch.setattr(offscreen, "draws", lambda way: True)
         film(Take(EnvSpec("mujoco", "Hopper-v4", {"backend": "envpool"}), 0, 0, [], []))
 
 

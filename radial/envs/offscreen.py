@@ -1,6 +1,7 @@
-"""MuJoCo's pictures without a display: which of OpenGL's ways works here, found out once, in a process of its own.
+"""Pictures without a display: pygame on its dummy screen, MuJoCo by whichever of OpenGL's ways works here.
 
-A library of OpenGL that does not fit may end the process that tries it; a probe may die, an audit must not.
+That is found out once, in a process of its own: a library of OpenGL that does not fit may end the process that tries
+it; a probe may die, an audit must not.
 """
 
 import functools
@@ -15,7 +16,7 @@ import gymnasium
 
 from radial.core.data import EnvSpec
 
-VARIABLE = "MUJOCO_GL"
+MUJOCO_GL = "MUJOCO_GL"
 WAYS = ("egl", "osmesa")  # without a display; "glfw" needs one
 PATIENCE = 60.0  # seconds for a probe
 _PROBE = """
@@ -35,26 +36,23 @@ class NotRendered(RuntimeError):
 
 @contextmanager
 def offscreen(spec: EnvSpec) -> Iterator[None]:
-    """Let an env of MuJoCo render without a display while the block runs; nothing for any other env.
-
-    MUJOCO_GL is respected if it is set, and set for the block if not.
-    """
-    if spec.suite == "atari" or spec.id not in gymnasium.registry:
-        yield
-        return
-    if "mujoco" not in str(gymnasium.spec(spec.id).entry_point).lower() or sys.platform != "linux":
-        yield
-        return
-    before = os.environ.get(VARIABLE)
-    way = working_way(before, bool(os.environ.get("DISPLAY")))
-    os.environ[VARIABLE] = way
+    """Let an env render without a display while the block runs; variables that are set already are respected."""
+    wanted = {"PYGAME_HIDE_SUPPORT_PROMPT": "1"}  # it would greet on stdout
+    if not os.environ.get("DISPLAY"):
+        wanted["SDL_VIDEODRIVER"] = "dummy"
+    if spec.suite != "atari" and sys.platform == "linux" and _is_mujoco(spec.id):
+        wanted[MUJOCO_GL] = working_way(os.environ.get(MUJOCO_GL), bool(os.environ.get("DISPLAY")))
+    added = [name for name in wanted if name not in os.environ]
+    os.environ.update({name: wanted[name] for name in added})
     try:
         yield
     finally:
-        if before is None:
-            os.environ.pop(VARIABLE, None)
-        else:
-            os.environ[VARIABLE] = before
+        for name in added:
+            os.environ.pop(name, None)
+
+
+def _is_mujoco(env_id: str) -> bool:
+    return env_id in gymnasium.registry and "mujoco" in str(gymnasium.spec(env_id).entry_point).lower()
 
 
 @functools.cache
@@ -66,12 +64,12 @@ def working_way(asked: str | None, display: bool) -> str:
         if draws(way):
             return way
     tried = " or ".join(ways)
-    raise NotRendered(f"MuJoCo cannot render here with {VARIABLE}={tried}: apt-get install libosmesa6 (or libegl1)")
+    raise NotRendered(f"MuJoCo cannot render here with {MUJOCO_GL}={tried}: apt-get install libosmesa6 (or libegl1)")
 
 
 def draws(way: str) -> bool:
     """Whether MuJoCo draws a picture this way, in another process."""
-    environment = {**os.environ, VARIABLE: way}
+    environment = {**os.environ, MUJOCO_GL: way}
     environment.pop("PYOPENGL_PLATFORM", None)  # MuJoCo sets it to the way it used last
     try:
         done = subprocess.run(
