@@ -21,6 +21,7 @@ from radial.commands.certify import certify
 from radial.commands.evaluate import evaluate
 from radial.commands.export import export
 from radial.commands.parsing import later, parse
+from radial.commands.play import play
 from radial.commands.recipes import recipes
 from radial.commands.report import report
 from radial.commands.reproduce import reproduce
@@ -46,7 +47,7 @@ FAULTS_OF_TORCH = ("DefaultCPUAllocator", "Error(s) in loading state_dict")
 MAX_LINE = 2_000  # characters of a message
 
 DESCRIPTION = "Train, attack and certify deep-RL agents that withstand perturbed observations."
-COMMANDS = (audit, train, robustify, evaluate, certify, export, report, reproduce, recipes, version)
+COMMANDS = (audit, train, robustify, evaluate, play, certify, export, report, reproduce, recipes, version)
 ZOO: dict[str, Callable[..., None]] = {"list": list_zoo, "add": add_zoo}
 BENCH: dict[str, Callable[..., None]] = {
     "bounds": bench_bounds,

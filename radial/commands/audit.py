@@ -24,6 +24,7 @@ def audit(
     bound: str | None = None,
     attacks: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = (),
     out: Path | None = None,
+    video: Path | None = None,
     require: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
     json: bool = False,
 ) -> None:
@@ -39,6 +40,7 @@ def audit(
         bound: ibp, crown-ibp, crown or best; default: crown, and crown-ibp for convolutional networks.
         attacks: only these, repeatable; none: no attack; default: all that apply.
         out: folder for audit.html and audit.json; default: out/audit-NAME.
+        video: FILE.mp4 or FILE.gif of the recorded episode, clean beside attacked.
         require: such as "return@0.05>=400" or "acr@0.01>=0.9", repeatable; exit code 1 and a line for each violation.
         json: print one JSON object instead of a table.
     """
@@ -46,6 +48,7 @@ def audit(
     from radial.commands.measure import keep_freed_memory
     from radial.recipes.recipe import parse_radius
     from radial.reports.page import check_folder, write_page
+    from radial.reports.video import check_video
     from radial.workflows.audit.audit import audit as run
     from radial.workflows.audit.result import requirement
 
@@ -54,6 +57,8 @@ def audit(
     keep_freed_memory()
     folder = out or Path("out") / f"audit-{_called(path)}"
     check_folder(folder, "--out")
+    if video is not None:
+        check_video(video)
     with warnings_said():
         result = run(
             str(path), env, [parse_radius(text) for text in flat(radius)] or None, episodes=episodes, budget=budget,
@@ -64,10 +69,12 @@ def audit(
     if json:
         print_json(result.to_json() | {"page": str(page)})
     else:
-        _show(result.to_json(), page)
+        _show(result.to_json(), page, result.trace)
     broken = [line for line in (each.broken(result) for each in wanted) if line is not None]
     for line in broken:
         say(f"radial: broken: {line}")
+    if video is not None:
+        say("note: no video: no episode was recorded" if result.trace is None else _filmed(video, result.trace))
     if broken:
         sys.exit(1)
 
@@ -78,7 +85,13 @@ def _called(path: Path) -> str:
     return parent if stem and parent.endswith(f"-{stem}") else stem
 
 
-def _show(facts: dict[str, Any], page: Path) -> None:
+def _filmed(video: Path, trace: dict[str, Any]) -> str:
+    from radial.commands.screening import recorded_episode, shoot
+
+    return f"video: {shoot(video, recorded_episode(trace))}"
+
+
+def _show(facts: dict[str, Any], page: Path, trace: dict[str, Any] | None) -> None:
     from radial.reports.cells import rows_of
 
     headings, rows = rows_of(facts)
@@ -86,7 +99,8 @@ def _show(facts: dict[str, Any], page: Path) -> None:
     for row in rows:
         table.add_row(*row)
     print_table(table)
-    for text in (*facts["warnings"], *facts["notes"]):
+    unseen = [trace["pictures"]["note"]] if trace is not None and trace["pictures"]["note"] else []
+    for text in (*facts["warnings"], *facts["notes"], *unseen):
         say(f"note: {text}")
     if facts["cuts"]:
         say(f"no time for: {', '.join(facts['cuts'])}")

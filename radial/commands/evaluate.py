@@ -24,6 +24,7 @@ def evaluate(
     num_envs: int | None = None,
     first_finished: bool = False,
     trace: Path | None = None,
+    video: Path | None = None,
     json: bool = False,
 ) -> None:
     """Play episodes with an agent, clean or under an attack, and print its return.
@@ -39,41 +40,36 @@ def evaluate(
         num_envs: parallel environments, at most one per episode; default: 50, in ProcGen 64.
         first_finished: count the episodes that end first, as RADIAL does on ProcGen; default: equal shares per env.
         trace: a folder for a page that shows the first episode step by step; needs an attack.
+        video: FILE.mp4 or FILE.gif of the first episode, with an attack beside the same episode without it.
         json: print one JSON object instead of a table.
     """
-    from radial.attacks import ATTACKS
     from radial.attacks.gradient import MAD
-    from radial.core.agent import Attack
-    from radial.core.text import nearest
+    from radial.commands.screening import first_episode, read_attack, shoot
     from radial.envs.make import example_for
     from radial.evaluation.play import Fittable, spec_of, streams
     from radial.evaluation.play import evaluate as play
-    from radial.recipes.recipe import parse_radius
-    from radial.reports.page import check_folder, write_page
+    from radial.reports.page import write_page
     from radial.workflows.audit.trace import traced
     from radial.workflows.loading import load
 
-    if attack not in ATTACKS:
-        raise BadInput(f"attack must be one of {', '.join(ATTACKS)}, got {attack!r}{nearest(attack, ATTACKS)}")
-    if radius is None and attack != "none":
-        raise BadInput(f"--attack {attack} needs a --radius, such as 0.075 or 3/255")
-    if trace is not None and (attack == "none" or stochastic or first_finished):
-        named = [name for name, on in (("--stochastic", stochastic), ("--first-finished", first_finished)) if on]
-        wrong = f", and not {' or '.join(named)}" if named else ""
-        raise BadInput(f"--trace shows an attack beside the same clean episode: give --attack{wrong}")
-    if trace is not None:
-        check_folder(trace, "--trace")
-    epsilon = parse_radius(radius or "0")
+    chosen, epsilon = read_attack(attack, radius)
+    _check_shown(trace, video, attack, [
+        name for name, on in (("--stochastic", stochastic), ("--first-finished", first_finished)) if on
+    ])  # fmt: skip
     loaded = load(agent, env)
     one_thread_for(loaded.observation_shape)
     where = loaded.card.env
     if where is None:
         near = example_for(loaded.observation_shape)
         raise BadInput(f"{agent}: no environment recorded; pass --env, such as --env {near}")
-    chosen: Attack | Fittable = MAD(stochastic=True) if attack == "mad" and stochastic else ATTACKS[attack]()
+    if attack == "mad" and stochastic:
+        chosen = MAD(stochastic=True)
     with progress(episodes, "episodes") as show, warnings_said():
-        if trace is not None and isinstance(chosen, Fittable):
+        if (trace or video) is not None and isinstance(chosen, Fittable):
             chosen = chosen.fit(loaded, spec_of(where), streams(seed)[1])
+        if video is not None and not isinstance(chosen, Fittable):  # first: it may not be possible
+            hit = None if attack == "none" else chosen
+            say(f"video: {shoot(video, first_episode(loaded, spec_of(where), hit, attack, epsilon, seed))}")
         result = play(
             loaded, where, chosen, epsilon, episodes, seed,
             num_envs=num_envs, stochastic=stochastic, first_finished=first_finished, name=agent, progress=show,
@@ -98,3 +94,23 @@ def evaluate(
     ):
         table.add_row(name, value)
     print_table(table)
+
+
+def _check_shown(trace: Path | None, video: Path | None, attack: str, sampled: list[str]) -> None:
+    """Refuse a page or a video that cannot be made, before the episodes are played.
+
+    sampled  options that make an episode one of many, which cannot be shown
+    """
+    from radial.reports.page import check_folder
+    from radial.reports.video import check_video
+
+    wrong = f"not {' or '.join(sampled)}"
+    if trace is not None:
+        if attack == "none" or sampled:
+            also = f", and {wrong}" if sampled else ""
+            raise BadInput(f"--trace shows an attack beside the same clean episode: give --attack{also}")
+        check_folder(trace, "--trace")
+    if video is not None:
+        if sampled:
+            raise BadInput(f"--video shows the first episode with the agent's best actions: {wrong}")
+        check_video(video)

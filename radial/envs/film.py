@@ -89,13 +89,14 @@ def film(
     take: Take,
     *,
     every: int | None = None,
+    rate: float = RATE,
     seconds: float = math.inf,
     side: int = SIDE,
     progress: Callable[[int], None] | None = None,
 ) -> Film:
     """Play an episode again and look at every k-th state of it, and at its end; `NotRendered` if nothing can be seen.
 
-    every    None: so that a second has at most `RATE` pictures
+    every    k; None: so that a second of the episode has at most `rate` pictures
     seconds  it may take, roughly; a slow renderer gives fewer pictures
     side     longest side of a picture in pixels; larger ones are reduced
     progress is called with the number of steps done
@@ -110,14 +111,13 @@ def film(
         except Exception as error:  # the env is anybody's
             raise NotRendered(f"{take.spec.id} cannot be rendered: {_line(error)}") from error
         try:
-            return _shoot(scene, take, every, seconds, side, progress or (lambda step: None))
+            apart = every or math.ceil(scene.fps / rate)
+            return _shoot(scene, take, apart, seconds, side, progress or (lambda step: None))
         finally:
             scene.close()
 
 
-def _shoot(
-    scene: Scene, take: Take, every: int | None, seconds: float, side: int, progress: Callable[[int], None]
-) -> Film:
+def _shoot(scene: Scene, take: Take, every: int, seconds: float, side: int, progress: Callable[[int], None]) -> Film:
     scene.begin()
     _look(scene, take, side)  # the first picture of a renderer takes far longer than the others
     begun = time.monotonic()
@@ -126,7 +126,7 @@ def _shoot(
     affordable = min(seconds / max(each, 1e-6), MOST_BYTES / first.nbytes)
     if affordable < min(FEWEST, steps):
         raise NotRendered(f"no time for pictures: {each:.2g} s each")
-    apart = max(every or math.ceil(scene.fps / RATE), math.ceil((steps + 1) / affordable))
+    apart = max(every, math.ceil((steps + 1) / affordable))
     at, pictures, note = [0], [first], None
     for step, (action, reward) in enumerate(zip(take.actions, take.rewards, strict=True)):
         earned = scene.act(action)
@@ -170,7 +170,8 @@ class GymnasiumScene:
         if take.spec.options.get("backend") == "envpool":
             raise NotRendered("EnvPool's MuJoCo cannot be rendered: use backend gymnasium")
         if str(gymnasium.spec(take.spec.id).entry_point).startswith("gymnasium.envs.mujoco"):
-            options |= {"width": side, "height": side}
+            follow = {} if {"camera_id", "camera_name"} & set(options) else {"camera_name": "track"}  # if there is one
+            options |= {"width": side, "height": side, **follow}
         with quiet_about_age(take.spec.id):
             self._env = gymnasium.make(
                 take.spec.id, **options | {"render_mode": "rgb_array", "disable_env_checker": True}

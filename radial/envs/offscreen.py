@@ -15,6 +15,7 @@ from pathlib import Path
 import gymnasium
 
 from radial.core.data import EnvSpec
+from radial.envs.contract import EnvFault
 
 MUJOCO_GL = "MUJOCO_GL"
 WAYS = ("egl", "osmesa")  # without a display; "glfw" needs one
@@ -30,7 +31,7 @@ with mujoco.Renderer(model, 16, 16) as renderer:
 """
 
 
-class NotRendered(RuntimeError):
+class NotRendered(EnvFault):
     """There is no picture of an episode; the message says why, and what to install."""
 
 

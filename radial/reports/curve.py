@@ -86,7 +86,7 @@ def audit_figure(facts: Mapping[str, Any]) -> str:
     drawn += _line(axes, lower, _COLOURS[0], "7 4", "square") if sides else ""
     words = [
         ("●—", "strongest attack found", _COLOURS[1]),
-        ("■- -", f"lower bound: {kinds or 'none'}", _COLOURS[0]),
+        *([("■- -", f"lower bound: {kinds}", _COLOURS[0])] if kinds else []),
         ("–", "each attack", "#555555"),
         ("···", "clean return", "#555555"),
     ]

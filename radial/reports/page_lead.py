@@ -36,17 +36,16 @@ def lead(verdict: str) -> str:
 
 
 def tiles(facts: Mapping[str, Any]) -> str:
-    """Four numbers at a glance, all of one radius: where the strongest attack costs most."""
+    """Up to four numbers at a glance; the adversarial return where the strongest attack costs most."""
     items = [("clean return", number(facts["nominal"]["mean"]), "")]
     attacked = [level for level in facts["levels"] if level["worst_return"] is not None]
-    levels = attacked or facts["levels"][-1:]
-    if levels:
-        level = min(levels, key=lambda one: (one["worst_return"] or 0.0, one["radius"]))
-        at = f"ε = {spell_radius(level['radius'])}"
-        if attacked:
-            items.append(("adversarial return", number(level["worst_return"]), f"{level['worst']}, {at}"))
-        if level["acr"] is not None:
-            items.append(("certified actions", f"{math.floor(100 * level['acr']['mean'])} %", at))
+    if attacked:
+        level = min(attacked, key=lambda one: (one["worst_return"], one["radius"]))
+        items.append(("adversarial return", number(level["worst_return"]), f"{level['worst']}, {_at(level)}"))
+    rated = [level for level in facts["levels"] if level["acr"] is not None]
+    if rated:
+        level = rated[-1]  # rounded down: a share that is proven
+        items.append(("certified actions", f"{math.floor(100 * level['acr']['mean'])} %", _at(level)))
     if facts["certified_radius"] is not None:
         items.append(("mean certified radius", f"{facts['certified_radius']['mean']:.2g}", "of visited states"))
     cells = "".join(
@@ -54,6 +53,10 @@ def tiles(facts: Mapping[str, Any]) -> str:
         for name, value, sub in items
     )
     return f'<dl class="tiles">{cells}</dl>'
+
+
+def _at(level: Mapping[str, Any]) -> str:
+    return f"ε = {spell_radius(level['radius'])}"
 
 
 def terms(headings: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from radial.envs.offscreen import NotRendered
 
 PICTURES = 150  # of each episode, at most
 LARGEST = 3_000_000  # characters of all pictures of a page
-FEW_COLOURS = 256  # a PNG with a palette is smaller than any other, and exact
+FEW_COLOURS = 256  # a PNG has a palette, and is exact
 QUALITY = 60  # of a WebP, half of a JPEG's size
 
 
@@ -70,11 +70,16 @@ def fitting(films: Sequence[Film], encoded: Sequence[Sequence[str]], largest: in
 
 
 def data_url(shot: Shot) -> str:
-    """A picture as a data URL: a PNG with a palette where it has few colours, else a WebP."""
-    image, file = Image.fromarray(shot), io.BytesIO()
-    few = image.getcolors(FEW_COLOURS) is not None
-    if few:
-        image.quantize(FEW_COLOURS, dither=Image.Dither.NONE).save(file, "PNG", optimize=True)
-    else:
-        image.save(file, "WEBP", quality=QUALITY)
-    return f"data:image/{'png' if few else 'webp'};base64,{base64.b64encode(file.getvalue()).decode()}"
+    """A picture as a data URL: a PNG with a palette where it has few colours and that is smaller, else a WebP."""
+    image = Image.fromarray(shot)
+    kinds = {"webp": _file(image, "WEBP", quality=QUALITY)}
+    if image.getcolors(FEW_COLOURS) is not None:
+        kinds["png"] = _file(image.quantize(FEW_COLOURS, dither=Image.Dither.NONE), "PNG", optimize=True)
+    kind = min(kinds, key=lambda name: len(kinds[name]))
+    return f"data:image/{kind};base64,{base64.b64encode(kinds[kind]).decode()}"
+
+
+def _file(image: Image.Image, kind: str, **settings: Any) -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind, **settings)
+    return file.getvalue()

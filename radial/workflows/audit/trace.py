@@ -8,6 +8,7 @@ import math
 import struct
 import time
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 from radial.core.agent import Agent, Attack
 from radial.core.data import Bounds, Continuous, Discrete, EnvSpec
+from radial.envs.film import Take
 from radial.envs.make import make_env
 from radial.envs.wrapper import as_executed, as_trained
 from radial.evaluation import statistics
@@ -28,6 +30,7 @@ from radial.workflows.audit.units import action_names, feature_names, units_of
 from radial.workflows.audit.worst import NOTHING
 
 STEPS, STEPS_OF_FRAMES = 1000, 250  # kept at most
+MOST_FILMED = 100_000  # steps of an episode that is only filmed
 SEEN = ("raw", "x", "shown", "action", "reward")  # of each step
 NOTICED = 0.1  # of the range of actions: a continuous action that moves farther has changed
 
@@ -43,10 +46,12 @@ def play_once(
     seconds: float = math.inf,
     episode: int = 0,
     limit: int | None = None,
+    kept: Sequence[str] = SEEN,
 ) -> dict[str, Any]:
     """One episode of an evaluation with this seed, as far as time allows: what is seen, done and rewarded.
 
     episode  its number, which decides the initial state        limit  steps at most; None: what a page can hold
+    kept     of each step
     """
     end = time.monotonic() + seconds
     env_seed, _, attack_seed, _ = streams(seed)
@@ -54,7 +59,7 @@ def play_once(
     cut = as_executed(agent, world.actions)
     rng = torch.Generator().manual_seed(attack_seed)
     most = limit or (STEPS_OF_FRAMES if len(world.observation_shape) == 3 else STEPS)
-    seen: dict[str, list[Any]] = {name: [] for name in SEEN}
+    seen: dict[str, list[Any]] = {name: [] for name in SEEN if name in (*kept, "reward")}
     try:
         obs, first = world.reset(), torch.ones(1, dtype=torch.bool)
         while len(seen["reward"]) < most:
@@ -66,7 +71,8 @@ def play_once(
             action = cut(agent.act(shown))
             step = world.step(action)
             for name, value in (("raw", obs), ("x", x), ("shown", shown), ("action", action)):
-                seen[name].append(value[0].clone())
+                if name in seen:
+                    seen[name].append(value[0].clone())
             seen["reward"].append(float(step.score[0]))
             obs, first = step.obs, torch.zeros(1, dtype=torch.bool)
             if bool(step.ended[0]) or time.monotonic() > end:
@@ -74,6 +80,14 @@ def play_once(
         return {"ended": bool(step.ended[0]), "limits": world.actions, **seen}
     finally:
         world.close()
+
+
+def first_take(
+    agent: Agent, spec: EnvSpec, attack: Attack | None, radius: float, seed: int, p: float = math.inf
+) -> Take:
+    """The first episode of an evaluation with this seed, whole, to be played again before a camera."""
+    played = play_once(agent, spec, attack, radius, p, seed, limit=MOST_FILMED, kept=("action",))
+    return Take(spec_of(spec), streams(seed)[0], 0, exactly(played["action"]), played["reward"])
 
 
 def record(
