@@ -99,7 +99,7 @@ function inspect(root) {
     const table = make("table", {}, make("div", { class: "scroll" }, views));
     const head = make("tr", {}, make("thead", {}, table));
     const units = data.units, unit = units ? "" : " (network units)";
-    for (const text of ["feature", "true", "perturbed", "difference" + unit, "of ε", "clean episode"]) make("th", text === "of ε" ? { scope: "col", class: "share" } : { scope: "col" }, head, text);
+    for (const text of ["feature", "true", "seen", "change" + unit, "of ε", "clean episode"]) make("th", text === "of ε" ? { scope: "col", class: "share" } : { scope: "col" }, head, text);
     const body = make("tbody", {}, table), there = data.raw[i], calmly = data.nominal.raw[i];
     data.features.forEach((name, k) => {
       const row = make("tr", {}, body), delta = there ? data.delta[i][k] : null;

@@ -16,7 +16,7 @@ from typing import Any
 
 from radial.core.data import BadInput
 from radial.core.text import spell_radius
-from radial.reports.cells import every_attack, number, rows_of
+from radial.reports.cells import EMPTY, every_attack, number, rows_of
 from radial.reports.curve import audit_figure, comparison_figure
 from radial.reports.page_lead import heading, lead, terms, tiles
 
@@ -221,7 +221,12 @@ def _details(title: str, grid: tuple[list[str], list[list[str]]]) -> str:
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     head = "".join(heading(text) for text in headings)
     # On a narrow screen each row is a block of lines, and the heading stands before its cell.
-    cells = [[f'<td data-label="{escape(h)}">{escape(t)}</td>' for h, t in zip(headings, r, strict=True)] for r in rows]
+    cells = [[_cell(name, text) for name, text in zip(headings, row, strict=True)] for row in rows]
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
     table = f'<table class="stacks"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return f'<div class="scroll">{table}</div>'
+
+
+def _cell(name: str, text: str) -> str:
+    none = ' class="none"' if text == EMPTY else ""
+    return f'<td{none} data-label="{escape(name)}">{escape(text)}</td>'
