@@ -84,7 +84,7 @@ function inspect(root) {
   function picture(title, source) {
     const figure = make("figure", {}, views);
     if (source) make("img", { src: source, alt: title }, figure);
-    make("figcaption", {}, figure, source ? title : title + ": the episode is over");
+    make("figcaption", {}, figure, source ? title : title + (data.ended ? ": the episode is over" : ": not recorded"));
   }
 
   function drawViews(i) {
@@ -119,7 +119,7 @@ function inspect(root) {
   function drawBars(i) {
     bars.replaceChildren();
     root.querySelector(".bars-title").textContent = data.discrete ? "Bounds on each action's Q-value or logit over the ball" : "Bounds on each axis of the action over the ball";
-    if (i >= steps) { make("p", {}, bars, "The attacked episode is over."); return; }
+    if (i >= steps) { make("p", {}, bars, data.ended ? "The attacked episode is over." : "Not recorded."); return; }
     const ends = [...data.lower[i], ...data.upper[i], ...data.scores[i], ...data.moved[i]].filter(v => v !== null);
     const low = Math.min(...ends), high = Math.max(...ends), span = high - low || 1;
     const width = Math.max(280, Math.min(bars.clientWidth || 700, 700));  // one unit is one pixel, so text stays readable
@@ -146,7 +146,7 @@ function inspect(root) {
     root.dataset.verdict = verdict;
     cursor.setAttribute("x", i * 900 / all);
     let text = "Step " + i + " of " + (all - 1) + ". Return so far: " + brief(sum(data.reward, i)) + " under attack, " + brief(sum(data.nominal.reward, i)) + " clean. ";
-    if (!alive) text += "The attacked episode ended after " + steps + " steps.";
+    if (!alive) text += "The attacked episode " + (data.ended ? "ended after " : "was recorded for ") + steps + " steps.";
     else if (data.discrete) text += "Wants “" + named(data.clean_action[i]) + "”, does “" + named(data.action[i]) + "”: " + MARKS[verdict][3] + (verdict === "certified" ? ", no perturbation of this size can change it." : verdict === "attacked" ? ", the attack changed it." : ", neither certified nor changed.");
     else text += "Does " + named(data.action[i]) + ": " + MARKS[verdict][3] + (verdict === "certified" ? ", it stays within a tenth of the range." : verdict === "attacked" ? ", moved by more than a tenth of the range." : ".");
     now.textContent = text;
