@@ -7,7 +7,7 @@ from html import escape
 from typing import Any
 
 from radial.core.text import spell_radius
-from radial.reports.cells import number
+from radial.reports.cells import number, width
 
 # Words of the tables → what they mean, for a reader who has not met them.
 TERMS: dict[str, str] = {
@@ -46,6 +46,9 @@ def tiles(facts: Mapping[str, Any]) -> str:
     if rated:
         level = rated[-1]  # rounded down: a share that is proven
         items.append(("certified actions", f"{math.floor(100 * level['acr']['mean'])} %", _at(level)))
+    boxed = [level for level in facts["levels"] if level["box"] is not None]
+    if boxed:
+        items.append(("certified action box", width(boxed[-1]["box"]), _at(boxed[-1])))
     if facts["certified_radius"] is not None:
         items.append(("mean certified radius", f"{facts['certified_radius']['mean']:.2g}", "of visited states"))
     cells = "".join(
