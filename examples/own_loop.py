@@ -3,7 +3,7 @@
 Your networks, your rollouts, your update; `radial` bounds the actor's logits over all observations within ε, evaluates
 and certifies. A minute or two on one core:
 
-    python examples/own_loop.py --steps 100000
+    python examples/own_loop.py
 """
 
 import argparse
@@ -90,7 +90,7 @@ def ppo(steps: int, radius: float, kappa: float, seed: int = 0) -> nn.Module:
 def main(arguments: list[str] | None = None) -> dict[str, dict[str, float]]:
     """Train without and with the term; clean return, return under PGD, share of certified actions."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=100_000, help="of each training")
+    parser.add_argument("--steps", type=int, default=80_000, help="of each training")
     parser.add_argument("--radius", type=float, default=0.1)
     parser.add_argument("--kappa", type=float, default=0.5, help="share of PPO's own loss; the rest is RADIAL's term")
     parser.add_argument("--episodes", type=int, default=20)

@@ -17,7 +17,7 @@ def run(name: str, *arguments: str) -> object:
 
 
 def test_the_radial_term_in_a_ppo_loop_of_ones_own() -> None:
-    found: Any = run("own_loop.py", "--steps", "2048", "--episodes", "1")
+    found: Any = run("own_loop.py", "--steps", "1024", "--episodes", "1")
     assert set(found) == {"PPO", "PPO + RADIAL term"}
     for row in found.values():
         assert row["clean"] >= 1

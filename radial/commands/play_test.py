@@ -43,6 +43,21 @@ def test_clean_beside_attacked(agent: str, tmp_path: Path, capsys: pytest.Captur
     assert (tmp_path / "b.gif").is_file()
 
 
+def test_an_audits_recorded_episode(agent: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The video is made of the trace alone, whose actions are exact; the page has pictures of the same episode."""
+    pytest.importorskip("imageio")
+    pytest.importorskip("pygame")
+    few = ["--radius", "0.1", "--attacks", "random", "--episodes", "1", "--budget", "0.2", "--out", str(tmp_path / "o")]
+    cli.main(["audit", agent, *few, "--video", str(tmp_path / "a.gif"), "--json"])
+    assert "trace" not in json.loads(capsys.readouterr().out)
+    trace = json.loads((tmp_path / "o" / "audit.json").read_text())["trace"]
+    assert trace["pictures"]["note"] is None
+    assert trace["pictures"]["clean"]["at"][-1] == len(trace["nominal"]["reward"])
+    assert (tmp_path / "a.gif").stat().st_size > 1000
+    cli.main(["report", str(tmp_path / "o"), "--out", str(tmp_path / "r")])  # read back, pictures checked
+    assert "data:image/png" in (tmp_path / "r" / "audit.html").read_text()
+
+
 def test_without_a_renderer(agent: str, tmp_path: Path, monkeypatch: Any, capsys: pytest.CaptureFixture[str]) -> None:
     """Asked for a video it fails; otherwise it says so and prints the return."""
     pytest.importorskip("imageio_ffmpeg")
