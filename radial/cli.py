@@ -18,6 +18,7 @@ from radial.commands.evaluate import evaluate
 from radial.commands.export import export
 from radial.commands.leaderboard import leaderboard
 from radial.commands.parsing import check_names, later, parse
+from radial.commands.play import play
 from radial.commands.push import push
 from radial.commands.recipes import recipes
 from radial.commands.report import report
@@ -34,7 +35,9 @@ FAULTS_OF_TORCH = ("DefaultCPUAllocator", "Error(s) in loading state_dict")
 MAX_LINE = 2_000  # characters of a message
 
 DESCRIPTION = "Train, attack and certify deep-RL agents that withstand perturbed observations."
-COMMANDS = (audit, train, robustify, evaluate, certify, export, push, report, reproduce, leaderboard, recipes, version)
+COMMANDS = (
+    audit, train, robustify, evaluate, play, certify, export, push, report, reproduce, leaderboard, recipes, version,
+)  # fmt: skip
 ATTACK: dict[str, Callable[..., None]] = {"fit": fit_attack}
 ZOO: dict[str, Callable[..., None]] = {"list": list_zoo, "add": add_zoo}
 # By what they measure; imported when one is asked for, since they bring torch with them.

@@ -1,5 +1,6 @@
 """Every example runs, at a small scale."""
 
+import json
 import runpy
 import subprocess
 import sys
@@ -15,10 +16,27 @@ def run(name: str, *arguments: str) -> object:
     return runpy.run_path(str(EXAMPLES / name))["main"](list(arguments))
 
 
-def test_a_bound_in_a_loop_of_ones_own() -> None:
-    shares = run("own_loop.py", "--steps", "60")
-    assert isinstance(shares, dict)
-    assert shares["with a bound"] >= shares["plain"]
+def test_the_radial_term_in_a_ppo_loop_of_ones_own() -> None:
+    found: Any = run("own_loop.py", "--steps", "1024", "--episodes", "1")
+    assert set(found) == {"PPO", "PPO + RADIAL term"}
+    for row in found.values():
+        assert row["clean"] >= 1
+        assert row["pgd"] >= 1
+        assert 0 <= row["certified"] <= 1
+
+
+def test_the_notebook_is_valid_and_its_cells_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    notebook = json.loads((EXAMPLES / "quickstart.ipynb").read_text())
+    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
+    assert len({cell["id"] for cell in notebook["cells"]}) == len(notebook["cells"])
+    code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
+    assert all(cell["outputs"] == [] and cell["execution_count"] is None for cell in code)  # nothing stale
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, Any] = {"QUICK": True}
+    for cell in code:
+        exec(compile("".join(cell["source"]), "quickstart.ipynb", "exec"), namespace)
+    assert (tmp_path / "out" / "notebook" / "audit.html").is_file()
+    assert namespace["result"].verdict
 
 
 def test_a_custom_environment() -> None:

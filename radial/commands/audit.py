@@ -32,6 +32,7 @@ def audit(
     bound: str | None = None,
     attacks: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = (),
     out: Path | None = None,
+    video: Path | None = None,
     require: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
     threads: int | None = None,
     vecnormalize: str | None = None,
@@ -50,6 +51,7 @@ def audit(
         bound: ibp, crown-ibp, crown or best; default: crown, and crown-ibp for convolutional networks.
         attacks: only these, repeatable; none: no attack; default: all that apply.
         out: folder for audit.html and audit.json; default: out/audit-NAME-HASH, one for each agent.
+        video: FILE.mp4 or FILE.gif of the recorded episode, clean beside attacked.
         require: such as "return@0.05>=400" or "acr@0.01>=0.9", repeatable; exit code 1 and a line for each violation.
         threads: of torch; default: one for vectors, all for frames.
         vecnormalize: statistics of a Stable-Baselines3 agent, if they do not lie near its file; none: it has none.
@@ -59,6 +61,7 @@ def audit(
     from radial.commands.measure import keep_freed_memory
     from radial.recipes.recipe import parse_radius
     from radial.reports.page import check_folder
+    from radial.reports.video import check_video
     from radial.workflows.audit.audit import AuditInterrupted
     from radial.workflows.audit.audit import audit as run
     from radial.workflows.audit.result import requirement
@@ -70,11 +73,14 @@ def audit(
     folder = out or Path("out") / f"audit-{_called(path)}-{_digest(path)}"
     check_folder(folder, "--out")
     radii = [parse_radius(text) for text in flat(radius)] or None
+    if video is not None:
+        check_video(video)
     with warnings_said():
         try:
             result = run(
                 str(path) if kind is None else load(agent, env, vecnormalize, kind=kind), env, radii,
-                episodes=episodes, budget=budget, seed=seed, bound=bound, attacks=flat(attacks) or None, require=require, name=agent, progress=say,
+                episodes=episodes, budget=budget, seed=seed, bound=bound, attacks=flat(attacks) or None,
+                require=require, name=agent, progress=say,
                 threads=threads, vecnormalize=vecnormalize,
             )  # fmt: skip
         except AuditInterrupted as stop:
@@ -83,10 +89,12 @@ def audit(
     if json:
         print_json(result.to_json() | {"page": None if page is None else str(page)})
     else:
-        _show(result.to_json())
+        _show(result.to_json(), result.trace)
     broken = [line for line in (each.broken(result) for each in wanted) if line is not None]
     for line in broken:
         say(f"radial: broken: {line}")
+    if video is not None:
+        say("note: no video: no episode was recorded" if result.trace is None else _filmed(video, result.trace))
     end(page, lost, result.interrupted, bool(broken), quiet=json)
 
 
@@ -138,7 +146,13 @@ def _digest(path: Path) -> str:
     return digest.hexdigest()[:8]
 
 
-def _show(facts: dict[str, Any]) -> None:
+def _filmed(video: Path, trace: dict[str, Any]) -> str:
+    from radial.commands.screening import recorded_episode, shoot
+
+    return f"video: {shoot(video, recorded_episode(trace))}"
+
+
+def _show(facts: dict[str, Any], trace: dict[str, Any] | None) -> None:
     from radial.reports.cells import rows_of
 
     headings, rows = rows_of(facts)
@@ -153,7 +167,8 @@ def _show(facts: dict[str, Any]) -> None:
     print_table(table)
     for text in facts["warnings"]:
         say(f"warning: {text}")
-    for text in facts["notes"]:
+    unseen = [trace["pictures"]["note"]] if trace is not None and trace["pictures"]["note"] else []
+    for text in (*facts["notes"], *unseen):
         say(f"note: {text}")
     every = [text.partition(":")[0] for text in facts["cuts"] if text.endswith(": every ε")]
     some = [text for text in facts["cuts"] if not text.endswith(": every ε")]

@@ -15,8 +15,7 @@ from radial.core.errors import BadInput
 from radial.evaluation.threads import one_thread_for
 
 if TYPE_CHECKING:
-    from radial.core.agent import Attack
-    from radial.evaluation.play import Fittable
+    pass
 
 
 def evaluate(
@@ -33,6 +32,7 @@ def evaluate(
     trace: Path | None = None,
     timing: float | None = None,
     vecnormalize: str | None = None,
+    video: Path | None = None,
     json: bool = False,
 ) -> None:
     """Play episodes with an agent, clean or under an attack, and print its return.
@@ -52,29 +52,23 @@ def evaluate(
         trace: a folder for a page that shows the first episode step by step; needs an attack.
         timing: attack only in this share of the steps, such as 0.25: those that matter most to the agent.
         vecnormalize: statistics of a Stable-Baselines3 agent, if they do not lie near its file; none: it has none.
+        video: FILE.mp4 or FILE.gif of the first episode, with an attack beside the same episode without it.
         json: print one JSON object instead of a table.
     """
     from radial.attacks.timing import Timed
+    from radial.commands.screening import first_episode, read_attack, shoot
     from radial.envs.make import example_for
     from radial.evaluation.play import Fittable, fitted, spec_of, streams
     from radial.evaluation.play import evaluate as play
-    from radial.recipes.recipe import parse_radius
-    from radial.reports.page import check_folder, write_page
+    from radial.reports.page import write_page
     from radial.workflows.audit.trace import traced
     from radial.workflows.loading import load
 
-    chosen = chosen_attack(attack, stochastic)
-    if timing is not None:
-        chosen = Timed(chosen, timing)
-    if radius is None and attack != "none":
-        raise BadInput(f"--attack {attack} needs a --radius, such as 0.075 or 3/255")
-    if trace is not None and (attack == "none" or stochastic or first_finished):
-        named = [name for name, on in (("--stochastic", stochastic), ("--first-finished", first_finished)) if on]
-        wrong = f", and not {' or '.join(named)}" if named else ""
-        raise BadInput(f"--trace shows an attack beside the same clean episode: give --attack{wrong}")
-    if trace is not None:
-        check_folder(trace, "--trace")
-    epsilon = parse_radius(radius or "0")
+    chosen, epsilon = read_attack(attack, radius, stochastic)
+    chosen = chosen if timing is None else Timed(chosen, timing)
+    _check_shown(trace, video, attack, [
+        name for name, on in (("--stochastic", stochastic), ("--first-finished", first_finished)) if on
+    ])  # fmt: skip
     loaded = load(agent, env, vecnormalize, kind=kind)
     one_thread_for(loaded.observation_shape)
     where = loaded.card.env
@@ -82,8 +76,11 @@ def evaluate(
         near = example_for(loaded.observation_shape)
         raise BadInput(f"{agent}: no environment recorded; pass --env, such as --env {near}")
     with progress(episodes, "episodes") as show, warnings_said():
-        if trace is not None and isinstance(chosen, Fittable):
+        if (trace or video) is not None and isinstance(chosen, Fittable):
             chosen = fitted(chosen, loaded, spec_of(where), epsilon, math.inf, streams(seed)[1])
+        if video is not None and not isinstance(chosen, Fittable):  # first: it may not be possible
+            hit = None if attack == "none" else chosen
+            say(f"video: {shoot(video, first_episode(loaded, spec_of(where), hit, attack, epsilon, seed))}")
         result = play(
             loaded, where, chosen, epsilon, episodes, seed,
             num_envs=num_envs, stochastic=stochastic, first_finished=first_finished, name=agent, progress=show,
@@ -110,20 +107,21 @@ def evaluate(
     print_table(table)
 
 
-def chosen_attack(name: str, stochastic: bool = False) -> "Attack | Fittable":
-    """The attack of this name, or the fitted one in the folder of this name."""
-    from radial.attacks import ATTACKS
-    from radial.attacks.gradient import MAD
-    from radial.attacks.learned.stored import load_attack
-    from radial.core.text import nearest
+def _check_shown(trace: Path | None, video: Path | None, attack: str, sampled: list[str]) -> None:
+    """Refuse a page or a video that cannot be made, before the episodes are played.
 
-    if name == "mad" and stochastic:
-        return MAD(stochastic=True)
-    if name in ATTACKS:
-        return ATTACKS[name]()
-    if Path(name).exists():
-        return load_attack(name)
-    raise BadInput(
-        f"attack must be one of {', '.join(ATTACKS)}, or the folder of a fitted attack, "
-        f"got {name!r}{nearest(name, ATTACKS)}"
-    )
+    sampled  options that make an episode one of many, which cannot be shown
+    """
+    from radial.reports.page import check_folder
+    from radial.reports.video import check_video
+
+    wrong = f"not {' or '.join(sampled)}"
+    if trace is not None:
+        if attack == "none" or sampled:
+            also = f", and {wrong}" if sampled else ""
+            raise BadInput(f"--trace shows an attack beside the same clean episode: give --attack{also}")
+        check_folder(trace, "--trace")
+    if video is not None:
+        if sampled:
+            raise BadInput(f"--video shows the first episode with the agent's best actions: {wrong}")
+        check_video(video)

@@ -142,24 +142,31 @@ class AtariVectorEnv(VectorEnv[Any, Any, Any]):
 def make_atari(spec: EnvSpec, seeds: Sequence[int], threads: int | None, timeout: float | None) -> GymnasiumVec:
     """One game per seed; `Step.reward` is the score clipped to ±1."""
     picture, buttons = picture_of(spec)
-    backend = spec.options.get("backend", "ale")
-    emulators: Emulators
-    if backend == "envpool":
-        emulators = EnvPools(spec, seeds, picture, threads)
-        engine = {"backend": "envpool", "version": emulators.version}
-        engine["simulator"] = _simulator(f"ALE built into envpool {emulators.version}", spec)
-    else:
-        emulators = AlePools(GAMES[spec.id], seeds, picture, threads)
-        engine = ale_engine(spec)
-    if picture.skip == 1:
-        emulators = LastThree(emulators, len(seeds))
+    emulators = emulators_of(spec, seeds, picture, threads)
+    engine = _pool_engine(spec) if spec.options.get("backend") == "envpool" else ale_engine(spec)
     native = AtariVectorEnv(Games(spec, emulators, buttons, len(seeds)), len(seeds))
     return GymnasiumVec(native, spec, engine=engine, timeout=timeout, clip_reward=True)
+
+
+def emulators_of(spec: EnvSpec, seeds: Sequence[int], picture: Picture, threads: int | None) -> Emulators:
+    """One emulator per seed, of the backend that the spec names."""
+    emulators: Emulators
+    if spec.options.get("backend") == "envpool":
+        emulators = EnvPools(spec, seeds, picture, threads)
+    else:
+        emulators = AlePools(GAMES[spec.id], seeds, picture, threads)
+    return LastThree(emulators, len(seeds)) if picture.skip == 1 else emulators
 
 
 def ale_engine(spec: EnvSpec) -> dict[str, str]:
     """Backend, version and simulator of ale-py."""
     return {"backend": "ale", "version": version("ale-py"), "simulator": _simulator(f"ALE {version('ale-py')}", spec)}
+
+
+def _pool_engine(spec: EnvSpec) -> dict[str, str]:
+    """The same of EnvPool."""
+    simulator = _simulator(f"ALE built into envpool {version('envpool')}", spec)
+    return {"backend": "envpool", "version": version("envpool"), "simulator": simulator}
 
 
 def _simulator(emulator: str, spec: EnvSpec) -> str:

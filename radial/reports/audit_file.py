@@ -4,7 +4,9 @@ Every value that the page or its inspector reads has a type and a limit here; fi
 """
 
 import math
+import re
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import Any
 
 from radial.core.data import BadInput
@@ -14,7 +16,8 @@ LONGEST_PICTURE = 1_000_000
 MOST_STEPS = 100_000  # of a recorded episode
 MOST_ITEMS = 1_000  # of any other list
 LARGEST_NUMBER = 1e30
-_PICTURE = "data:image/png;base64,"
+MOST_PICTURES = 1_000  # rendered ones of an episode
+_PICTURE = re.compile(r"data:image/(?:png|webp);base64,[A-Za-z0-9+/]*={0,2}")
 Check = Callable[[Any, str], None]  # a value and its name; raises BadInput
 
 
@@ -52,8 +55,8 @@ def _switch(value: Any, name: str) -> None:
 
 
 def _picture(value: Any, name: str) -> None:
-    if not isinstance(value, str) or not value.startswith(_PICTURE) or len(value) > LONGEST_PICTURE:
-        raise BadInput(f"{name} must be a PNG as a data URL of at most {LONGEST_PICTURE} characters")
+    if not isinstance(value, str) or len(value) > LONGEST_PICTURE or not _PICTURE.fullmatch(value):
+        raise BadInput(f"{name} must be a PNG or WebP as a data URL of at most {LONGEST_PICTURE} characters")
 
 
 def _one_of(*words: str) -> Check:
@@ -136,6 +139,8 @@ _TRACE = _table(
     features=_items(_text, MOST_STEPS), actions=_items(_text), units=_or_none(_items(_or_none(_number), MOST_STEPS)),
     first_changed=_or_none(_count), ended=_switch, nominal=_table(ended=_switch),
 )  # fmt: skip
+_FILM = _or_none(_table(at=_items(_count, MOST_PICTURES), images=_items(_picture, MOST_PICTURES)))
+_PICTURES = _table(clean=_FILM, attacked=_FILM, note=_or_none(_text))
 _ROWS = ("scores", "moved", "lower", "upper")
 
 
@@ -150,6 +155,10 @@ def _check_trace(trace: Any) -> None:
     attacked["verdicts"] = _one_of("certified", "attacked", "unknown")
     _check_steps(trace, "trace", attacked)
     _check_steps(trace["nominal"], "trace.nominal", both)
+    if trace.get("pictures") is not None:  # older audits have none
+        _PICTURES(trace["pictures"], "trace.pictures")
+        for name in ("clean", "attacked"):
+            _check_film(trace["pictures"][name], f"trace.pictures.{name}")
     if trace["discrete"]:
         taken = [*trace["action"], *trace["clean_action"], *trace["nominal"]["action"]]
         if max(taken) >= len(trace["actions"]):
@@ -161,3 +170,12 @@ def _check_steps(episode: Mapping[str, Any], name: str, fields: Mapping[str, Che
     steps = len(episode["reward"])
     if not steps or any(len(episode[field]) != steps for field in fields):
         raise BadInput(f"{name} must have one item per step, and a step at least, in {', '.join(fields)}")
+
+
+def _check_film(film: Any, name: str) -> None:
+    """Rendered pictures: the first at step 0, each later one at a later step."""
+    if film is None:
+        return
+    at = film["at"]
+    if len(at) != len(film["images"]) or at[:1] != [0] or any(b <= a for a, b in pairwise(at)):
+        raise BadInput(f"{name} must have one image for each of its steps, from 0 on and increasing")

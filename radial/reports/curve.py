@@ -15,6 +15,7 @@ _WIDTH, _HEIGHT = 640, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 76, 28, 14, 54
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00")
 _DASHES = ("", "8 4", "2 3", "10 3 2 3", "5 5", "1 4")
+_LABEL = 62  # units that the name of a radius takes, in the larger type of a phone, too
 Point = tuple[float, float]
 
 
@@ -26,7 +27,7 @@ def round_numbers(low: float, high: float, most: int = 6) -> list[float]:
 
 
 class Axes:
-    """Where ε and return stand on the paper: radii evenly spaced, returns to scale."""
+    """Where ε and return stand on the paper, both to scale."""
 
     def __init__(self, radii: Sequence[float], values: Sequence[float]) -> None:
         self.radii = sorted({0.0, *radii})
@@ -36,8 +37,7 @@ class Axes:
 
     def x(self, radius: float) -> float:
         """Of a radius."""
-        step = (_WIDTH - _LEFT - _RIGHT) / max(len(self.radii) - 1, 1)
-        return _LEFT + self.radii.index(radius) * step
+        return _LEFT + radius / (self.radii[-1] or 1.0) * (_WIDTH - _LEFT - _RIGHT)
 
     def y(self, value: float) -> float:
         """Of a return."""
@@ -50,11 +50,17 @@ class Axes:
             y = self.y(value)
             parts.append(f'<line x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>')
             parts.append(f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{value:,.6g}</text>')
-        for each in self.radii:
+        foot, free = _HEIGHT - _BOTTOM, math.inf
+        for each in reversed(self.radii):  # the largest is always named, a smaller one where there is room
+            x = self.x(each)
+            parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{foot}" y2="{foot + 5}" class="tick"/>')
+            if x > free:
+                continue
             named = escape(spell_radius(each))
-            parts.append(f'<text x="{self.x(each):.1f}" y="{_HEIGHT - 32}" text-anchor="middle">{named}</text>')
+            parts.append(f'<text x="{x:.1f}" y="{foot + 22}" text-anchor="middle">{named}</text>')
+            free = x - _LABEL
         middle = (_LEFT + _WIDTH - _RIGHT) / 2
-        parts.append(f'<text x="{middle}" y="{_HEIGHT - 6}" text-anchor="middle">ε (not to scale)</text>')
+        parts.append(f'<text x="{middle}" y="{_HEIGHT - 6}" text-anchor="middle">perturbation radius ε</text>')
         return "".join(parts)
 
 
@@ -80,7 +86,7 @@ def audit_figure(facts: Mapping[str, Any]) -> str:
     drawn += _line(axes, lower, _COLOURS[0], "7 4", "square") if sides else ""
     words = [
         ("●—", "strongest attack found", _COLOURS[1]),
-        ("■- -", f"lower bound: {kinds or 'none'}", _COLOURS[0]),
+        *([("■- -", f"lower bound: {kinds}", _COLOURS[0])] if kinds else []),
         ("–", "each attack", "#555555"),
         ("···", "clean return", "#555555"),
     ]

@@ -18,12 +18,16 @@ function show(value) {
   return size !== 0 && (size < 0.001 || size >= 10000) ? value.toExponential(2) : value.toFixed(size < 10 ? 4 : 2);
 }
 
+function brief(value) { return String(Math.round(value * 10) / 10); }
+
+function sum(rewards, i) { return rewards.slice(0, i + 1).reduce((total, r) => total + r, 0); }
+
 function inspect(root) {
   const data = JSON.parse(document.getElementById(root.dataset.trace).textContent);
   const slider = root.querySelector("input"), now = root.querySelector(".now");
   const views = root.querySelector(".views"), bars = root.querySelector(".bars"), timeline = root.querySelector(".timeline");
   const steps = data.reward.length, calm = data.nominal.reward.length, all = Number(slider.max) + 1;
-  const cursor = drawTimeline();
+  const cursor = drawTimeline(), screens = drawStage();
 
   function named(action) {
     return data.discrete ? data.actions[action] : action.map((v, k) => data.actions[k] + " " + show(v)).join(", ");
@@ -54,16 +58,39 @@ function inspect(root) {
     return line;
   }
 
+  function drawStage() {
+    const stage = root.querySelector(".stage"), films = data.pictures;
+    if (films && films.note) make("p", { class: "note" }, stage, films.note);
+    if (!films || !films.clean || !films.attacked) return [];
+    const over = [["clean", films.clean, data.nominal, calm], ["under " + data.attack, films.attacked, data, steps]];
+    return over.map(([name, film, episode, length]) => {
+      const figure = make("figure", {}), screen = make("div", { class: "screen" }, figure), image = make("img", { alt: "rendered state, " + name }, screen);
+      stage.insertBefore(figure, stage.querySelector(".note"));
+      return { name, film, episode, length, image, screen, caption: make("figcaption", {}, figure) };
+    });
+  }
+
+  function drawScreens(i, verdict) {
+    for (const one of screens) {
+      let k = 0;  // the last picture that is not ahead of the step
+      while (k + 1 < one.film.at.length && one.film.at[k + 1] <= i) k++;
+      if (one.image.getAttribute("src") !== one.film.images[k]) one.image.setAttribute("src", one.film.images[k]);
+      const alive = i < one.length, state = alive ? "" : one.episode.ended ? ", over after " + one.length + " steps" : ", recorded for " + one.length + " steps";
+      one.caption.textContent = one.name + ": return " + brief(sum(one.episode.reward, i)) + state;
+    }
+    if (screens.length) screens[1].screen.style.borderColor = MARKS[verdict] ? MARKS[verdict][0] : "#1b1b1b";
+  }
+
   function picture(title, source) {
     const figure = make("figure", {}, views);
     if (source) make("img", { src: source, alt: title }, figure);
-    make("figcaption", {}, figure, source ? title : title + ": the episode is over");
+    make("figcaption", {}, figure, source ? title : title + (data.ended ? ": the episode is over" : ": not recorded"));
   }
 
   function drawViews(i) {
     views.replaceChildren();
     if (data.picture) {
-      picture("clean episode", data.nominal.frames[i]);
+      if (!screens.length) picture("clean episode", data.nominal.frames[i]);
       picture("under attack: true observation", data.frames[i]);
       picture("perturbed observation", data.shown[i]);
       picture("perturbation, grey = 0, black and white = ±ε", data.amplified[i]);
@@ -72,7 +99,7 @@ function inspect(root) {
     const table = make("table", {}, make("div", { class: "scroll" }, views));
     const head = make("tr", {}, make("thead", {}, table));
     const units = data.units, unit = units ? "" : " (network units)";
-    for (const text of ["feature", "true", "perturbed", "difference" + unit, "of ε", "clean episode"]) make("th", text === "of ε" ? { scope: "col", class: "share" } : { scope: "col" }, head, text);
+    for (const text of ["feature", "true", "seen", "change" + unit, "of ε", "clean episode"]) make("th", text === "of ε" ? { scope: "col", class: "share" } : { scope: "col" }, head, text);
     const body = make("tbody", {}, table), there = data.raw[i], calmly = data.nominal.raw[i];
     data.features.forEach((name, k) => {
       const row = make("tr", {}, body), delta = there ? data.delta[i][k] : null;
@@ -92,7 +119,7 @@ function inspect(root) {
   function drawBars(i) {
     bars.replaceChildren();
     root.querySelector(".bars-title").textContent = data.discrete ? "Bounds on each action's Q-value or logit over the ball" : "Bounds on each axis of the action over the ball";
-    if (i >= steps) { make("p", {}, bars, "The attacked episode is over."); return; }
+    if (i >= steps) { make("p", {}, bars, data.ended ? "The attacked episode is over." : "Not recorded."); return; }
     const ends = [...data.lower[i], ...data.upper[i], ...data.scores[i], ...data.moved[i]].filter(v => v !== null);
     const low = Math.min(...ends), high = Math.max(...ends), span = high - low || 1;
     const width = Math.max(280, Math.min(bars.clientWidth || 700, 700));  // one unit is one pixel, so text stays readable
@@ -118,13 +145,13 @@ function inspect(root) {
     const alive = i < steps, verdict = alive ? data.verdicts[i] : "over";
     root.dataset.verdict = verdict;
     cursor.setAttribute("x", i * 900 / all);
-    const total = list => list.slice(0, i + 1).reduce((sum, r) => sum + r, 0);
-    let text = "Step " + i + " of " + (all - 1) + ". Return so far: " + show(total(data.reward)) + " under attack, " + show(total(data.nominal.reward)) + " clean. ";
-    if (!alive) text += "The attacked episode ended after " + steps + " steps.";
+    let text = "Step " + i + " of " + (all - 1) + ". Return so far: " + brief(sum(data.reward, i)) + " under attack, " + brief(sum(data.nominal.reward, i)) + " clean. ";
+    if (!alive) text += "The attacked episode " + (data.ended ? "ended after " : "was recorded for ") + steps + " steps.";
     else if (data.discrete) text += "Wants “" + named(data.clean_action[i]) + "”, does “" + named(data.action[i]) + "”: " + MARKS[verdict][3] + (verdict === "certified" ? ", no perturbation of this size can change it." : verdict === "attacked" ? ", the attack changed it." : ", neither certified nor changed.");
     else text += "Does " + named(data.action[i]) + ": " + MARKS[verdict][3] + (verdict === "certified" ? ", it stays within a tenth of the range." : verdict === "attacked" ? ", moved by more than a tenth of the range." : ".");
     now.textContent = text;
     slider.setAttribute("aria-valuetext", "step " + i + ", " + (alive ? MARKS[verdict][3] : verdict));
+    drawScreens(i, verdict);
     drawViews(i);
     drawBars(i);
   }
@@ -139,11 +166,13 @@ function inspect(root) {
   root.querySelector(".next").addEventListener("click", () => go(Number(slider.value) + 1));
   root.querySelector(".jump").addEventListener("click", event => go(Number(event.target.dataset.step)));
   let timer = null;
+  const stride = screens.length && screens[0].film.at.length > 1 ? screens[0].film.at[1] : 1;  // a picture per tick
   const play = root.querySelector(".play");
   play.addEventListener("click", () => {
     if (timer) { clearInterval(timer); timer = null; play.textContent = "play"; return; }
     play.textContent = "stop";
-    timer = setInterval(() => { Number(slider.value) < all - 1 ? go(Number(slider.value) + 1) : play.click(); }, 80);
+    if (Number(slider.value) >= all - 1) go(0);
+    timer = setInterval(() => { Number(slider.value) < all - 1 ? go(Number(slider.value) + stride) : play.click(); }, 80);
   });
   const asked = /step=(\d+)/.exec(location.hash);  // a link to a step: page.html#step=12
   go(asked ? Number(asked[1]) : 0);

@@ -16,8 +16,9 @@ from typing import Any
 
 from radial.core.data import BadInput
 from radial.core.text import digits_down, spell_radius
-from radial.reports.cells import every_attack, number, rows_of
+from radial.reports.cells import EMPTY, every_attack, number, rows_of
 from radial.reports.curve import audit_figure, comparison_figure
+from radial.reports.page_lead import heading, lead, terms, tiles
 
 _PAGE, _DATA = "audit.html", "audit.json"
 LARGEST_PAGE = 5_000_000  # bytes
@@ -101,6 +102,17 @@ def _shorten(trace: dict[str, Any]) -> None:
     trace["nominal"] = {
         name: value[:keep] if isinstance(value, list) else value for name, value in trace["nominal"].items()
     }
+    pictures = trace.get("pictures")
+    if pictures:
+        trace["pictures"] = pictures | {name: _first(pictures[name], keep) for name in ("clean", "attacked")}
+
+
+def _first(film: Mapping[str, Any] | None, steps: int) -> dict[str, Any] | None:
+    """The pictures of the first steps."""
+    if film is None:
+        return None
+    kept = sum(step <= steps for step in film["at"])
+    return {name: film[name][:kept] for name in ("at", "images")}
 
 
 def _page(several: Sequence[Mapping[str, Any]], traces: Sequence[Mapping[str, Any] | None]) -> str:
@@ -125,14 +137,15 @@ def _page(several: Sequence[Mapping[str, Any]], traces: Sequence[Mapping[str, An
 def _agent(facts: Mapping[str, Any], trace: Mapping[str, Any] | None, i: int, several: bool) -> str:
     engine = ", ".join(f"{key} {value}" for key, value in facts["engine"].items())
     parts = [f"<h2>{escape(str(facts['agent']))}</h2>" if several else ""]
-    parts.append(f'<p class="verdict">{escape(facts["verdict"])}</p>')
+    parts.append(lead(str(facts["verdict"])))
     source = re.sub(r"sha256:(\w{12})\w+", r"sha256:\1…", str(facts["about"]))
     played = "episode" if facts["episodes"] == 1 else "episodes"
     about = f"{source} · {facts['env']} ({engine}) · {facts['episodes']} {played}, seed {facts['seed']}"
     parts.append(f'<p class="about">{escape(about)}</p>')
     parts += [f'<p class="alarm"><strong>Warning:</strong> {escape(text)}</p>' for text in facts["warnings"]]
-    parts.append(audit_figure(facts))
-    parts.append(_table(*rows_of(facts)))
+    parts.append(f'<div class="glance">{audit_figure(facts)}{tiles(facts)}</div>')
+    headings, rows = rows_of(facts)
+    parts.append(_table(headings, rows) + terms(headings))
     if trace is not None:
         parts.append(_inspector(trace, i))
     parts.append(_details("Every attack: mean ± standard error, from the same initial states", every_attack(facts)))
@@ -147,7 +160,8 @@ def _agent(facts: Mapping[str, Any], trace: Mapping[str, Any] | None, i: int, se
 
 def _inspector(trace: Mapping[str, Any], i: int) -> str:
     # In a script element only "<" could end it; JSON has another spelling for it.
-    data = json.dumps(trace, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
+    shown = {name: value for name, value in trace.items() if name != "world"}  # which is for playing it again
+    data = json.dumps(shown, allow_nan=False, separators=(",", ":")).replace("<", "\\u003c")
     last = _steps(trace) - 1
     changed = trace["first_changed"] if trace["first_changed"] is not None and trace["first_changed"] <= last else None
     title = f"Inspector: {trace['attack']} at ε = {spell_radius(trace['radius'])}, one episode step by step"
@@ -160,8 +174,9 @@ def _inspector(trace: Mapping[str, Any], i: int) -> str:
         f'<button type="button" class="next" aria-label="one step on">›</button>'
         f'<button type="button" class="play">play</button>'
         f'<button type="button" class="jump"{jump}</button></div>'
-        f'<p class="now" role="status"></p><div class="timeline"></div><div class="views"></div>'
-        f'<h4 class="bars-title"></h4><div class="bars"></div>'
+        f'<p class="now" role="status"></p><div class="timeline"></div><div class="stage"></div>'
+        f'<div class="panes"><div class="views"></div>'
+        f'<div><h4 class="bars-title"></h4><div class="bars"></div></div></div>'
         f"<noscript>The inspector needs scripts; everything else on this page does not.</noscript></section>"
         f'<script type="application/json" id="trace-{i}">{data}</script>'
     )
@@ -205,9 +220,14 @@ def _details(title: str, grid: tuple[list[str], list[list[str]]]) -> str:
 
 
 def _table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    head = "".join(f'<th scope="col">{escape(text)}</th>' for text in headings)
+    head = "".join(heading(text) for text in headings)
     # On a narrow screen each row is a block of lines, and the heading stands before its cell.
-    cells = [[f'<td data-label="{escape(h)}">{escape(t)}</td>' for h, t in zip(headings, r, strict=True)] for r in rows]
+    cells = [[_cell(name, text) for name, text in zip(headings, row, strict=True)] for row in rows]
     body = "".join(f"<tr>{''.join(row)}</tr>" for row in cells)
     table = f'<table class="stacks"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
     return f'<div class="scroll">{table}</div>'
+
+
+def _cell(name: str, text: str) -> str:
+    none = ' class="none"' if text == EMPTY else ""
+    return f'<td{none} data-label="{escape(name)}">{escape(text)}</td>'

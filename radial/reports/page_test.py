@@ -17,7 +17,7 @@ import pytest
 from radial.core.data import BadInput
 from radial.core.text import spell_radius
 from radial.reports.cells import kind_of, rows_of
-from radial.reports.curve import audit_figure, round_numbers
+from radial.reports.curve import Axes, audit_figure, round_numbers
 from radial.reports.page import LARGEST_PAGE, check_folder, render, write_page
 
 CHROMIUM = next((path for path in map(shutil.which, ("chromium", "chromium-browser", "google-chrome")) if path), None)
@@ -44,6 +44,12 @@ def picture(shade: int) -> str:
     return "data:image/png;base64," + base64.b64encode(data).decode()
 
 
+def film(steps: int) -> dict[str, Any]:
+    """A rendered picture of every second step and of the end, each of another shade."""
+    at = [*range(0, steps, 2), steps]
+    return {"at": at, "images": [picture(7 * step + steps) for step in at]}
+
+
 def trace(frames: bool = False) -> dict[str, Any]:
     """An attacked episode of four steps beside a clean one of six."""
     verdicts = ["certified", "unknown", "attacked", "attacked"]
@@ -54,6 +60,7 @@ def trace(frames: bool = False) -> dict[str, Any]:
         "clean_action": [0, 1, 0, 1], "action": [0, 1, 1, 0], "scores": [[1.0, 0.0]] * 4, "moved": [[0.5, 0.6]] * 4,
         "lower": [[0.2, -0.1]] * 4, "upper": [[1.1, None]] * 4, "reward": [1.0] * 4, "ended": True,
         "nominal": {"action": [0] * STEPS, "reward": [1.0] * STEPS, "ended": True},
+        "pictures": {"clean": film(STEPS), "attacked": film(4), "note": EVIL},
     }  # fmt: skip
     if frames:
         shades = [picture(40 * i) for i in range(STEPS)]
@@ -179,6 +186,7 @@ def browse(page: Path, step: int) -> tuple[str, str]:
 def inspector(document: str) -> dict[str, str]:
     """What a reader sees of the inspector."""
     root = re.search(r'<section class="inspector"[^>]*>', document)
+    stage = re.search(r'<div class="stage">(.*?)<div class="panes">', document, re.DOTALL)
     now = re.search(r'<p class="now"[^>]*>(.*?)</p>', document)
     cursor = re.search(r'<rect x="([\d.]+)" y="0" width="3"', document)
     bars = re.search(r'<div class="bars">(.*?)</div>', document, re.DOTALL)
@@ -188,6 +196,7 @@ def inspector(document: str) -> dict[str, str]:
     assert cursor
     assert bars
     assert views
+    assert stage
     step, verdict = re.search(r'data-step="(\d+)"', root[0]), re.search(r'data-verdict="(\w+)"', root[0])
     assert step
     assert verdict
@@ -198,6 +207,7 @@ def inspector(document: str) -> dict[str, str]:
         "cursor": cursor[1],
         "bars": bars[1],
         "views": views[1],
+        "stage": stage[1],
     }
 
 
@@ -216,6 +226,60 @@ def test_the_slider_moves_everything_together(frames: bool, tmp_path: Path) -> N
     assert before["bars"] != after["bars"]
     assert before["views"] != after["views"]
     assert "alert(1)" not in re.findall(r"<script[^>]*>(.*?)</script>", one, re.DOTALL)[-1]
+
+
+def screens(seen: dict[str, str]) -> tuple[list[str], list[str]]:
+    """The rendered pictures, clean and attacked, and the words below them."""
+    captions = re.findall(r"<figcaption>(.*?)</figcaption>", seen["stage"])
+    return re.findall(r'<img[^>]* src="([^"]*)"', seen["stage"]), captions
+
+
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium to run the page")
+def test_rendered_pictures_are_in_step_and_the_end_stays(tmp_path: Path) -> None:
+    facts = audited()
+    page = write_page([facts], tmp_path)
+    clean, attacked = (facts["trace"]["pictures"][name]["images"] for name in ("clean", "attacked"))
+    shown = screens(inspector(browse(page, 3)[0]))
+    assert shown == ([clean[1], attacked[1]], ["clean: return 4", "under pgd: return 4"])  # of step 2, the last before
+    shown = screens(inspector(browse(page, 5)[0]))
+    assert shown == ([clean[2], attacked[2]], ["clean: return 6", "under pgd: return 4, over after 4 steps"])
+
+
+def test_a_shorter_page_has_the_pictures_of_its_steps() -> None:
+    facts = audited()
+    large = picture(0) + "A" * 900_000
+    facts["trace"]["pictures"]["clean"] = {"at": list(range(7)), "images": [large] * 7}
+    page = render([facts])
+    assert len(page.encode()) < LARGEST_PAGE
+    assert page.count("A" * 900_000) == 5  # of steps 0 … 4
+
+
+def test_the_sentence_that_matters_comes_first() -> None:
+    facts = audited() | {
+        "verdict": "Clean return 6.0 ± 0.5. Not robust: at ε = 0.1 it falls to 4.0. Nothing certified."
+    }
+    page = render([facts])
+    assert '<p class="verdict">Not robust: at ε = 0.1 it falls to 4.0.</p>' in page
+    assert '<p class="more">Clean return 6.0 ± 0.5. Nothing certified.</p>' in page
+    assert page.index('class="verdict"') < page.index("<svg")
+    assert '<p class="verdict">Clean return 6.0.</p></div>' in render([facts | {"verdict": "Clean return 6.0."}])
+
+
+def test_words_are_explained_where_they_stand() -> None:
+    page = render([audited()])
+    for word in ("IQM, 95 %", "GWC", "gap"):
+        assert f'">{word}</abbr>' in page
+        assert f"<dt>{word}</dt><dd>" in page  # for those who cannot point
+
+
+def test_radii_are_drawn_to_scale() -> None:
+    axes = Axes([0.01, 0.02, 0.1], [0.0, 500.0])
+    zero, first, second, last = (axes.x(each) for each in (0.0, 0.01, 0.02, 0.1))
+    assert first - zero == pytest.approx((last - zero) / 10)
+    assert second - zero == pytest.approx((last - zero) / 5)
+    names = re.findall(r'y="268" text-anchor="middle">([^<]*)<', axes.frame())
+    assert names == ["0.1", "0.02", "0"]  # 0.01 stands too close; its tick is drawn
+    assert axes.frame().count('class="tick"') == 4
 
 
 PRESS = """<input id="typed"><script>

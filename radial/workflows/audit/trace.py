@@ -8,6 +8,7 @@ import math
 import struct
 import time
 import zlib
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -15,11 +16,13 @@ from torch import Tensor
 
 from radial.core.agent import Agent, Attack
 from radial.core.data import Bounds, Continuous, Discrete, EnvSpec
+from radial.envs.film import Take
 from radial.envs.make import make_env
 from radial.envs.wrapper import as_executed, as_trained
 from radial.evaluation import statistics
 from radial.evaluation.play import Evaluation, spec_of, streams
 from radial.evaluation.prover import ProofCheck, Prover
+from radial.workflows.audit.pictures import exactly, pictures_of, world_of
 from radial.workflows.audit.result import AuditResult, Bracket, Level, Played
 from radial.workflows.audit.states import chunk_of
 from radial.workflows.audit.subject import default_bound
@@ -27,6 +30,7 @@ from radial.workflows.audit.units import action_names, feature_names, units_of
 from radial.workflows.audit.worst import NOTHING
 
 STEPS, STEPS_OF_FRAMES = 1000, 250  # kept at most
+MOST_FILMED = 100_000  # steps of an episode that is only filmed
 SEEN = ("raw", "x", "shown", "action", "reward")  # of each step
 NOTICED = 0.1  # of the range of actions: a continuous action that moves farther has changed
 
@@ -41,18 +45,24 @@ def play_once(
     seed: int,
     seconds: float = math.inf,
     episode: int = 0,
+    limit: int | None = None,
+    kept: Sequence[str] = SEEN,
 ) -> dict[str, Any]:
-    """One episode of an evaluation with this seed, by its number, as far as time allows: seen, done and rewarded."""
+    """One episode of an evaluation with this seed, as far as time allows: what is seen, done and rewarded.
+
+    episode  its number, which decides the initial state        limit  steps at most; None: what a page can hold
+    kept     of each step
+    """
     end = time.monotonic() + seconds
     env_seed, _, attack_seed, _ = streams(seed)
     world = as_trained(agent, make_env(spec_of(spec), 1, env_seed, numbers=[episode]))
     cut = as_executed(agent, world.actions)
     rng = torch.Generator().manual_seed(attack_seed)
-    limit = STEPS_OF_FRAMES if len(world.observation_shape) == 3 else STEPS
-    seen: dict[str, list[Any]] = {name: [] for name in SEEN}
+    most = limit or (STEPS_OF_FRAMES if len(world.observation_shape) == 3 else STEPS)
+    seen: dict[str, list[Any]] = {name: [] for name in SEEN if name in (*kept, "reward")}
     try:
         obs, first = world.reset(), torch.ones(1, dtype=torch.bool)
-        while len(seen["reward"]) < limit:
+        while len(seen["reward"]) < most:
             x = shown = agent.prepare(obs)
             if attack is not None:
                 ball = agent.ball(x, radius, p)
@@ -61,7 +71,8 @@ def play_once(
             action = cut(agent.act(shown))
             step = world.step(action)
             for name, value in (("raw", obs), ("x", x), ("shown", shown), ("action", action)):
-                seen[name].append(value[0].clone())
+                if name in seen:
+                    seen[name].append(value[0].clone())
             seen["reward"].append(float(step.score[0]))
             obs, first = step.obs, torch.zeros(1, dtype=torch.bool)
             if bool(step.ended[0]) or time.monotonic() > end:
@@ -69,6 +80,14 @@ def play_once(
         return {"ended": bool(step.ended[0]), "limits": world.actions, **seen}
     finally:
         world.close()
+
+
+def first_take(
+    agent: Agent, spec: EnvSpec, attack: Attack | None, radius: float, seed: int, p: float = math.inf
+) -> Take:
+    """The first episode of an evaluation with this seed, whole, to be played again before a camera."""
+    played = play_once(agent, spec, attack, radius, p, seed, limit=MOST_FILMED, kept=("action",))
+    return Take(spec_of(spec), streams(seed)[0], 0, exactly(played["action"]), played["reward"])
 
 
 def record(
@@ -83,10 +102,14 @@ def record(
     seconds: float = math.inf,
     episode: int = 0,
 ) -> dict[str, Any]:
-    """Both episodes and everything the inspector needs; `seconds` may cut them short, as far as they are bounded."""
-    end = time.monotonic() + seconds
-    nominal = play_once(agent, spec, None, 0.0, p, seed, seconds / 4, episode)
-    hit = play_once(agent, spec, attack, radius, p, seed, seconds / 2, episode)
+    """Both episodes and everything the inspector needs; `seconds` may cut them short, as far as they are bounded.
+
+    episode  its number in an evaluation with this seed
+    """
+    begun = time.monotonic()
+    end = begun + 0.7 * seconds  # the rest is for pictures
+    nominal = play_once(agent, spec, None, 0.0, p, seed, seconds / 5, episode)
+    hit = play_once(agent, spec, attack, radius, p, seed, seconds / 3, episode)
     discrete = isinstance(agent.actions, Discrete)
     clean, bounds, verdicts = _proofs(agent, hit, radius, p, prover, end)
     if len(verdicts) < len(hit["reward"]):
@@ -99,20 +122,23 @@ def record(
     picture = x.ndim == 4
     units = units_of(agent, tuple(x.shape[1:]))
     count = agent.actions.n if isinstance(agent.actions, Discrete) else agent.actions.size
-    return {
+    found: dict[str, Any] = {
         "attack": name, "radius": radius, "discrete": discrete, "picture": picture, "noticed": NOTICED,
         "features": [] if picture else feature_names(spec, x[0].numel()), "actions": action_names(spec, count),
         "units": None if picture or units is None else _round(units.flatten()),
         "verdicts": verdicts, "first_changed": next((i for i, v in enumerate(verdicts) if v == "attacked"), None),
-        "clean_action": _actions(clean), "action": _actions(torch.stack(hit["action"])),
+        "clean_action": clean.tolist() if discrete else [_round(row) for row in clean],
+        "action": exactly(hit["action"]),
         "scores": [_round(row) for row in scores], "moved": [_round(row) for row in moved],
         "lower": [_round(row, -1) for row in bounds.lower], "upper": [_round(row, 1) for row in bounds.upper],
         "reward": hit["reward"], "ended": hit["ended"], **_views(hit, radius, picture),
         "nominal": {
-            "action": _actions(torch.stack(nominal["action"])), "reward": nominal["reward"], "ended": nominal["ended"],
+            "action": exactly(nominal["action"]), "reward": nominal["reward"], "ended": nominal["ended"],
             **_scenes(nominal, picture),
         },
+        "world": world_of(spec_of(spec), streams(seed)[0], episode),
     }  # fmt: skip
+    return found | {"pictures": pictures_of(found, seconds - (time.monotonic() - begun))}
 
 
 def _scenes(episode: dict[str, Any], picture: bool) -> dict[str, Any]:
@@ -177,10 +203,6 @@ def _moves(clean: Tensor, taken: Tensor, bounds: Bounds, actions: Continuous) ->
     limit = NOTICED * span
     proven = (torch.maximum(bounds.upper - clean, clean - bounds.lower) <= limit).all(1)
     return proven, ((taken - clean).abs() > limit).any(1)
-
-
-def _actions(action: Tensor) -> list[Any]:
-    return action.tolist() if action.ndim == 1 else [_round(row) for row in action]
 
 
 def _round(values: Tensor, outward: int = 0) -> list[float | None]:
