@@ -139,9 +139,9 @@ def _prepared(
 ) -> "Config":
     """The recipe's config with what the command line changes, known to be trainable here, from `init` if given."""
     from radial.agents.convert import own
-    from radial.agents.saved import load_agent
     from radial.agents.zoo import resolve
     from radial.recipes.recipe import recipe, with_settings, with_steps
+    from radial.workflows.loading import open_agent
     from radial.workflows.train import check_trainable
 
     config = recipe(name).config
@@ -150,7 +150,7 @@ def _prepared(
     # Together: a number of envs that does not fit the recipe may fit what --set changes.
     config = with_settings(config, [*settings, *([] if num_envs is None else [f"num_envs={num_envs}"])])
     check_limits({"steps": config.total_steps, "num_envs": config.num_envs})
-    check_trainable(config, seed, device, None if init is None else own(load_agent(resolve(init)), "init"))
+    check_trainable(config, seed, device, None if init is None else own(open_agent(resolve(init)), "init"))
     return config
 
 

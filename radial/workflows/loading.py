@@ -11,10 +11,11 @@ from radial.agents.convert import Loaded
 from radial.agents.zoo import resolve
 from radial.core.data import BadInput, EnvSpec
 from radial.envs.make import check_card_env, spec_for, spec_named
+from radial.workflows.from_checkpoint import checkpoint_agent, is_checkpoint
 
 
 def load(agent: str | Path, env: EnvSpec | str | None = None) -> Loaded:
-    """An agent from its folder, from the run that trained it, from the zoo, or from a third-party checkpoint.
+    """An agent from its folder, from the run that trained it or one of its checkpoints, from the zoo, or a third party.
 
     Third-party checkpoints are those of the papers (.model, .pt), Stable-Baselines3 (.zip) and CleanRL
     (.cleanrl_model): all read as data, nothing in them is executed. The agent's normaliser is frozen.
@@ -27,9 +28,18 @@ def load(agent: str | Path, env: EnvSpec | str | None = None) -> Loaded:
     if not (env is None or isinstance(env, EnvSpec | str)):
         raise BadInput(f"env must be an id such as Hopper-v4 or an EnvSpec, got {env!r}")
     path = resolve(str(agent))
-    loaded = saved.load_agent(path, spec_for(env) if isinstance(env, str) else env)
+    loaded = open_agent(path, spec_for(env) if isinstance(env, str) else env)
     if loaded.card.env is None:
         loaded.card = replace(loaded.card, env=spec_named(path))
     elif env is None:
         check_card_env(loaded.card.env, path)
     return loaded
+
+
+def open_agent(path: Path, env: EnvSpec | None = None) -> Loaded:
+    """The agent at a path, which may be a checkpoint of a run."""
+    if not is_checkpoint(path):
+        return saved.load_agent(path, env)
+    agent = checkpoint_agent(path)
+    agent.card = agent.card if env is None else replace(agent.card, env=env)
+    return agent

@@ -19,6 +19,7 @@ from radial.agents.foreign import WrappedAgent, WrappedGaussian, wrap
 from radial.agents.importers.archive import TENSOR_BYTES, file_source, open_zip, read_archive, untrusted
 from radial.agents.importers.parts import ACTIVATIONS, Parts, network, outputs_of
 from radial.agents.importers.restricted import refuse
+from radial.agents.importers.sb3_settings import plain_settings
 from radial.agents.importers.vecnormalize import beside, read_vecnormalize
 from radial.agents.preprocessing import AsFloat, Frames, RunningScale
 from radial.agents.weights import strict_json
@@ -103,8 +104,8 @@ def read_sb3(path: Path) -> WrappedAgent:
     notes = _normalize(path, agent, facts)
     name = f"{_algorithm(agent, facts)} of Stable-Baselines3"
     agent.card = Card(
-        env=None, recipe={"name": name, "notes": notes}, seed=_whole(facts, "seed"),
-        steps=_whole(facts, "num_timesteps") or 0, source=file_source(path),
+        env=None, recipe={"name": name, "notes": notes, "settings": plain_settings(facts.fields)},
+        seed=_whole(facts, "seed"), steps=_whole(facts, "num_timesteps") or 0, source=file_source(path),
     )  # fmt: skip
     return agent
 
