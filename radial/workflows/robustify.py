@@ -160,7 +160,7 @@ def robustify(
     keeper = Keeper(
         start, where, attack_named(FINE_TUNINGS[type(start)].attack), radius, tolerance=tolerance,
         every=max(1, steps // JUDGEMENTS), seed=seed, episodes=JUDGED_EPISODES, certify=watching(radius),
-        folder=None if out is None else Path(out),
+        folder=None if out is None else Path(out), since=int(loss.radius.first_step),
     )  # fmt: skip
     guide.judge = keeper
     guide.ramp.hear(0, keeper.reference)
