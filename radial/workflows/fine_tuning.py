@@ -64,7 +64,7 @@ FINE_TUNINGS: dict[type, FineTuning] = {
     ActorCritic: FineTuning(
         "cartpole-radial-a3c", "pong-small-radial-a3c", a3c.OBJECTIVES, "radial-overlap", (0.5, 0.5), "pgd"
     ),
-    CategoricalAgent: FineTuning("cartpole-radial-ppo", "", ppo.OBJECTIVES, "radial-worst-case", (0.5, 0.5), "pgd"),
+    CategoricalAgent: FineTuning("cartpole-radial-ppo", "", ppo.OBJECTIVES, "radial-worst-case", (0.2, 0.5), "pgd"),
     ImpalaAgent: FineTuning("", "fruitbot-small-radial-ppo", ppo.OBJECTIVES, "sa", (0.8, 0.8), "pgd-procgen"),
     GaussianAgent: FineTuning("hopper-radial-ppo", "", ppo.OBJECTIVES, "radial-likelihood", (0.95, 0.95), "mad"),
 }
