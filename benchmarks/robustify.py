@@ -1,8 +1,9 @@
-"""`radial robustify` on imported agents: a ProcGen, a MuJoCo and two CartPole agents, before and after.
+"""`radial robustify` on imported agents: a ProcGen, a MuJoCo and several classic-control agents, before and after.
 
 Trains each case in runs/robustify-CASE and writes results/robustify.json, .md and .png: returns and curves, no weights.
 A finished case is kept and an unfinished one is resumed. The released agents are read from ../shared/models, or from
-the folder in the variable RADIAL_MODELS; fine-tuned agents stay in runs/.
+the folder in the variable RADIAL_MODELS; agents of Stable-Baselines3's zoo that are not there are trained with its
+settings (`zoo_like.py`; LunarLander needs the extra box2d). Fine-tuned agents stay in runs/.
 
     python benchmarks/robustify.py --only cartpole-dqn cartpole-ppo --threads 2
 """
@@ -17,11 +18,13 @@ from typing import Any
 
 import torch
 from matplotlib.figure import Figure
+from zoo_like import trained
 
 import radial as rr
 
 ROOT = Path(__file__).resolve().parent.parent
 MODELS = Path(os.environ.get("RADIAL_MODELS") or ROOT.parent / "shared" / "models")
+CARTPOLE = rr.EnvSpec("classic", "CartPole-v1")
 FRUITBOT = rr.EnvSpec("procgen", "fruitbot", {"distribution_mode": "easy", "split": "train"})
 RETURN, RADIUS = "charts/episodic_return", "robust/radius"
 CURVE = (RETURN, RADIUS, "robust/pace", "robust/certified", "robust/reach", "robust/divergence")
@@ -31,20 +34,27 @@ CURVE = (RETURN, RADIUS, "robust/pace", "robust/certified", "robust/reach", "rob
 class Case:
     """An agent, the perturbation radius to fine-tune it for, and the budget."""
 
-    start: str  # a recipe, a checkpoint of the papers, or the run of an earlier case
+    start: str  # a recipe, a released checkpoint, zoo-like:ENV, or the run of an earlier case
     env: rr.EnvSpec
     radius: float
     steps: int
     episodes: int
-    tolerance: float = 0.25  # of the return in training, where actions are sampled
+    tolerance: float = 0.25
+    seed: int = 0
 
 
 CASES = {
     "fruitbot": Case("procgen/FruitBot_ppo.pt", FRUITBOT, 5 / 255, 240_000, 32, 0.5),
     "fruitbot-again": Case("robustify-fruitbot", FRUITBOT, 5 / 255, 100_000, 32, 0.5),
     "hopper": Case("sa_ppo/ppo-hopper-median.model", rr.EnvSpec("mujoco", "Hopper-v4"), 0.075, 1_024_000, 50),
-    "cartpole-dqn": Case("cartpole-dqn", rr.EnvSpec("classic", "CartPole-v1"), 0.02, 90_000, 20),
-    "cartpole-ppo": Case("cartpole-ppo", rr.EnvSpec("classic", "CartPole-v1"), 0.1, 120_000, 20),
+    "cartpole-dqn": Case("cartpole-dqn", CARTPOLE, 0.02, 90_000, 20),
+    "cartpole-ppo": Case("cartpole-ppo", CARTPOLE, 0.1, 120_000, 20),
+    "sb3-cartpole-ppo": Case("sb3/ppo-CartPole-v1/CartPole-v1.zip", CARTPOLE, 0.05, 120_000, 20, seed=10),
+    "sb3-cartpole-dqn": Case("sb3/dqn-CartPole-v1/CartPole-v1.zip", CARTPOLE, 0.05, 60_000, 20, seed=10),
+    "sb3-acrobot-ppo": Case("zoo-like:Acrobot-v1", rr.EnvSpec("classic", "Acrobot-v1"), 0.05, 300_000, 20, 0.1, 10),
+    "sb3-lunarlander-ppo": Case(
+        "zoo-like:LunarLander-v3", rr.EnvSpec("gymnasium", "LunarLander-v3"), 0.05, 300_000, 20, 0.1, 10
+    ),
 }
 
 
@@ -61,6 +71,8 @@ def history(folder: Path) -> list[dict[str, float]]:
 
 def start_of(case: Case, runs: Path) -> Any:
     """The agent to begin with: a file of the papers, an earlier case's, or one that is trained here by its recipe."""
+    if case.start.startswith("zoo-like:"):
+        return rr.load(trained(case.start.removeprefix("zoo-like:"), runs / "sb3"), env=case.env)
     if "/" in case.start:
         return rr.load(MODELS / case.start, env=case.env)
     if case.start.startswith("robustify-"):
@@ -81,12 +93,13 @@ def run(name: str, runs: Path, threads: int) -> dict[str, Any]:
         env=case.env,
         episodes=case.episodes,
         tolerance=case.tolerance,
+        seed=case.seed,
         out=folder,
         resume=begun(folder),
         threads=threads,
     )
     seconds = time.perf_counter() - began
-    facts = found.to_json() | {"seconds": round(seconds + (earlier[-1]["time"] if earlier else 0.0))}
+    facts = found.to_json() | {"seed": case.seed, "seconds": round(seconds + (earlier[-1]["time"] if earlier else 0.0))}
     lines = history(folder)
     facts["curve"] = [{key: line[key] for key in ("step", *CURVE) if key in line} for line in lines]
     return facts
@@ -95,13 +108,22 @@ def run(name: str, runs: Path, threads: int) -> dict[str, Any]:
 def row(name: str, facts: dict[str, Any]) -> str:
     """A case as a line of the table."""
     cells = [name, facts["objective"], f"{facts['kappa']:.3g}", f"{facts['steps']:,}", f"{facts['radius']:.4g}"]
-    cells.append(f"{facts['reached']:.4g}")
+    cells.append("the original was kept" if facts.get("failed") else f"{facts['reached']:.4g}")
     for side in ("before", "after"):
         standing = facts[side]
         played = [standing["nominal"], standing["attacked"]]
         cells += ["; ".join(f"{one['mean']:.1f} ± {one['sem']:.1f}" for one in played)]
         cells += [f"{standing['certified']['mean']:.3f}"]
     return f"| {' | '.join([*cells, str(facts['seconds'])])} |"
+
+
+def scale(known: dict[str, dict[str, Any]]) -> str:
+    """How many episodes each case was scored on, and its seed."""
+    said = (
+        f"{len(facts['after']['nominal']['returns'])} ({name}, seed {facts.get('seed', 0)})"
+        for name, facts in known.items()
+    )
+    return ", ".join(said)
 
 
 def plot(known: dict[str, dict[str, Any]], path: Path) -> None:
@@ -154,7 +176,8 @@ def main() -> None:
             "# Agents made robust",
             "",
             "`python benchmarks/robustify.py`. Before and after: clean return; return under the attack at ε. Certified "
-            "by IBP at ε: the share of certified actions; for Hopper, a bound on the shift of the mean action.",
+            "by IBP at ε: the share of certified actions; for Hopper, a bound on the shift of the mean action. "
+            f"One run each; episodes of each score: {scale(known)}.",
             "",
             f"| {' | '.join(headings)} |",
             f"|{'---|' * len(headings)}",

@@ -1,12 +1,14 @@
-"""The whole library in a few minutes: train a plain and a RADIAL agent, attack both, certify both, look at the page.
+"""The whole library in a few minutes: train an agent, make it robust, attack both, certify both, look at the page.
 
-Both agents learn to balance CartPole. Then an adversary perturbs their observations, by at most ε in each of the four
-features (metres, radians, and their rates), and only one of them keeps balancing.
+The agent learns to balance CartPole. Then an adversary perturbs its observations, by at most ε in each of the four
+features (metres, radians, and their rates). `robustify` fine-tunes it with RADIAL's loss, and it keeps balancing.
 """
 
 import argparse
 import multiprocessing
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +17,65 @@ from rich.console import Console
 from rich.table import Table
 
 import radial as rr
+from radial.core.text import round_down
 from radial.recipes.recipe import with_steps
-from radial.reports.cells import certified_number, number, spread
+from radial.reports.cells import EMPTY, number, spread
 from radial.reports.page import write_page
 
-RECIPES = {"PPO": "cartpole-ppo", "RADIAL-PPO": "cartpole-radial-ppo"}
+PLAIN, ROBUST = "PPO", "RADIAL-PPO"
 ATTACKS = ("pgd", "mad", "critic", "random")  # the quick ones
-SHARES = (0.25, 0.5, 1.0, 1.5)  # of the radius that RADIAL-PPO is trained for
+RADIUS = 0.05  # that RADIAL-PPO is trained for
+SHARES = (0.2, 0.5, 1.0)  # of it, at which both are audited
+
+
+class Stage:
+    """Lines that say which agent is at which stage."""
+
+    def __init__(self, title: str) -> None:
+        self.title, self.console = title, Console(log_path=False)
+
+    def __call__(self, text: str) -> None:
+        """One line."""
+        self.console.log(f"{self.title}: {text}", highlight=False)
+
+    @contextmanager
+    def watch(self, what: str, total: int) -> Iterator[Any]:
+        """One line for each measurement of `robustify`."""
+        self(f"{what} return of {total} episodes" if "certified" not in what else what)
+        yield lambda *_: None
+
+
+def trained(given: argparse.Namespace) -> Any:
+    """The plain agent, trained unless it is there already."""
+    config = rr.recipe("cartpole-ppo").config
+    config = config if given.steps is None else with_steps(config, given.steps)
+    return rr.train(config, given.seed, out=given.out / "ppo", resume=True, threads=1, recipe="cartpole-ppo")
+
+
+def made_robust(given: argparse.Namespace, say: Stage) -> Any:
+    """The robust agent; the plain one where nothing better was found."""
+    folder = given.out / "radial-ppo"
+    say(f"fine-tuning for ε = {RADIUS:g}, {given.robust_steps:,} steps")
+    found = rr.robustify(
+        rr.load(given.out / "ppo"), RADIUS, given.robust_steps, tolerance=0.02, seed=given.seed,
+        episodes=given.episodes, out=folder, resume=(folder / "config.json").is_file(), threads=1, quiet=True,
+        watch=say.watch,
+    )  # fmt: skip
+    say("no agent was better than PPO: it is audited again" if found.failed else f"kept the agent of {found.kept:,}")
+    return found.agent
 
 
 def audited(job: tuple[str, argparse.Namespace]) -> dict[str, Any]:
-    """One agent, in a process of its own: trained, unless it is there already, then audited."""
+    """One agent, in a process of its own: made robust if it is to be, then attacked and certified."""
     title, given = job
     torch.set_num_threads(1)  # a second thread only waits on networks this small
-    name = RECIPES[title]
-    config = rr.recipe(name).config
-    config = config if given.steps is None else with_steps(config, given.steps)
-    agent = rr.train(config, given.seed, out=given.out / name, resume=True, threads=1, recipe=name)
-    Console(log_path=False).log(f"{title} is trained; now it is attacked and certified …")
-    radii = [round(share * rr.recipe(RECIPES["RADIAL-PPO"]).radius, 4) for share in SHARES]
-    result = rr.audit(agent, None, radii, episodes=given.episodes, budget=given.budget, attacks=ATTACKS, name=title)
+    say = Stage(title)
+    agent = made_robust(given, say) if title == ROBUST else rr.load(given.out / "ppo")
+    radii = [round(share * RADIUS, 4) for share in SHARES]
+    say("attacking and certifying it")
+    result = rr.audit(
+        agent, None, radii, episodes=given.episodes, budget=given.budget, attacks=ATTACKS, name=title, progress=say
+    )
     return result.to_json(trace=True)
 
 
@@ -43,17 +84,37 @@ def show(found: list[dict[str, Any]], say: Console) -> None:
     table = Table(
         "ε",
         *(str(facts["agent"]) for facts in found),
-        title="adversarial return | lower bound | certified actions",
+        title="return under the strongest attack | certified return at least | certified actions",
     )
     table.add_row("0", *(spread(facts["nominal"]) for facts in found))
     for levels in zip(*(facts["levels"] for facts in found), strict=True):
-        cells = (
-            f"{number(level['worst_return'])} | {certified_number((level['bracket'] or {}).get('lower'))} | "
-            f"{certified_number(level['acr'] and level['acr']['mean'], 2)}"
-            for level in levels
-        )
+        cells = (f"{number(level['worst_return'])} | {_certified(level)} | {_share(level)}" for level in levels)
         table.add_row(f"{levels[0]['radius']:g}", *cells)
     say.print(table)
+
+
+def _certified(level: dict[str, Any]) -> str:
+    bracket = level["bracket"] or {}
+    lower = bracket.get("lower") if bracket.get("kind") == "certified" else None
+    return EMPTY if lower is None else round_down(lower)
+
+
+def _share(level: dict[str, Any]) -> str:
+    """A certified share, rounded down as every bound."""
+    return EMPTY if level["acr"] is None else f"{int(100 * level['acr']['mean'] + 1e-9) / 100:.2f}"
+
+
+def headline(found: list[dict[str, Any]]) -> str:
+    """What the two agents differ in, in one sentence."""
+    plain, robust = found
+    clean = f"Clean, {plain['agent']} returns {plain['nominal']['mean']:.0f} and {robust['agent']} "
+    clean += f"{robust['nominal']['mean']:.0f}"
+    (small, least), (large, most) = ([facts["levels"][at] for facts in found] for at in (0, -1))
+    attacked = f"with observations off by up to {large['radius']:g} the strongest attack leaves them "
+    attacked += f"{number(large['worst_return'], 0)} and {number(most['worst_return'], 0)}"
+    certified = f"and at {small['radius']:g} no perturbation at all can bring them below "
+    certified += f"{_certified(small)} and {_certified(least)}"
+    return f"{clean}; {attacked}; {certified}."
 
 
 def main(arguments: list[str] | None = None) -> Path:
@@ -61,19 +122,21 @@ def main(arguments: list[str] | None = None) -> Path:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default=Path("out/demo"))
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--steps", type=int, help="of each training; default: the recipe's")
+    parser.add_argument("--steps", type=int, help="of the plain training; default: the recipe's")
+    parser.add_argument("--robust-steps", type=int, default=120_000, help="of the fine-tuning")
     parser.add_argument("--episodes", type=int, default=10)
-    parser.add_argument("--budget", type=float, default=2.0, help="minutes of each audit")
+    parser.add_argument("--budget", type=float, default=0.75, help="minutes of each audit")
     given = parser.parse_args(arguments)
-    say = Console(log_path=False)
-    began = time.monotonic()
-    say.log("training two CartPole agents, one process each …")
+    say, began = Console(log_path=False), time.monotonic()
+    torch.set_num_threads(1)
+    Stage(PLAIN)("1 of 3, training it to balance")
+    trained(given)
+    Stage(ROBUST)(f"2 of 3, fine-tuning a copy of it, while {PLAIN} is audited; 3 of 3, auditing both")
     with multiprocessing.get_context("spawn").Pool(2) as pool:
-        found = pool.map(audited, [(title, given) for title in RECIPES], chunksize=1)
+        found = pool.map(audited, [(title, given) for title in (PLAIN, ROBUST)], chunksize=1)
     show(found, say)
-    for facts in found:
-        say.print(f"{facts['agent']}: {facts['verdict']}", highlight=False)
     page = write_page(found, given.out)
+    say.print(headline(found), highlight=False)
     say.print(
         f"{time.monotonic() - began:.0f} s. Look at the page:", page.resolve().as_uri(), highlight=False, soft_wrap=True
     )

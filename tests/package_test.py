@@ -43,7 +43,7 @@ def test_every_declared_dependency_imports() -> None:
 
 def test_extras_are_complete() -> None:
     extras = PROJECT["optional-dependencies"]
-    known = "atari mujoco envpool procgen report sb3 onnx wandb ray hub video all dev"
+    known = "atari mujoco box2d envpool procgen report sb3 onnx wandb ray hub video all dev"
     assert set(known.split()) == set(extras)
     assert "mujoco>=3.3,<4" in extras["mujoco"]
     assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text()

@@ -194,7 +194,9 @@ def _agent_folder(path: Path) -> Path:
             if (candidate / CARD).is_file() and (candidate / WEIGHTS).is_file():
                 return candidate
     if (path / "checkpoints").is_dir():
-        raise BadInput(f"{path} is a run that has not finished: continue it with --resume, then load it")
+        raise BadInput(
+            f"{path} is a run that has not finished: continue it with --resume, or load {path}/checkpoints/best"
+        )
     if not path.exists():
         raise BadInput(f"there is no agent at {path}")
     raise BadInput(f"{path} is not an agent: expected {CARD} and {WEIGHTS} in it")

@@ -30,6 +30,7 @@ def robustify(
     kappa: float | None = None,
     objective: str | None = None,
     tolerance: float = 0.25,
+    set: tyro.conf.UseAppendAction[tuple[tuple[str, ...], ...]] = (),
     seed: int = 0,
     episodes: int = 20,
     out: Path | None = None,
@@ -56,6 +57,8 @@ def robustify(
         kappa: weight of the standard loss, 0 … 1; default: that of the kind of agent.
         objective: radial-overlap, radial-worst-case, radial-likelihood, or on frames sa; default: by agent.
         tolerance: share of the clean return that may be lost before the ε ramp pauses.
+        set: KEY=VALUE …, any other setting by its dotted path, such as policy_rate=3e-4; default: those of the agent's
+            card or of its Stable-Baselines3 file, else of a recipe.
         seed: random seed.
         episodes: of each evaluation, before and after.
         out: the run's folder; default: runs/robust-NAME-seedN.
@@ -93,9 +96,9 @@ def robustify(
     keep_freed_memory()
     with warnings_said(), traceback_kept(folder):
         found = make_robust(
-            loaded, parse_radius(radius), steps, kappa=kappa, objective=objective, tolerance=tolerance, seed=seed,
-            episodes=episodes, out=folder, resume=resume, device=device, threads=threads, watch=watch,
-            track=tracking,
+            loaded, parse_radius(radius), steps, kappa=kappa, objective=objective, tolerance=tolerance,
+            settings=[setting for group in set for setting in group], seed=seed, episodes=episodes,
+            out=folder, resume=resume, device=device, threads=threads, watch=watch, track=tracking,
         )  # fmt: skip
     if json:
         print_json(found.to_json() | {"out": str(folder)})
@@ -108,10 +111,18 @@ def robustify(
         sys.exit(1)
     if json:
         return
+    _say_settings(found)
     say(f"kept: the agent of step {found.kept:,}, the most robust within the tolerance")
     if found.reached < found.radius:
         say(f"ε ended at {found.reached:.3g} of {found.radius:.3g}: the ramp paused for the return; try more --steps")
     say(f"the agent is in {folder}: radial evaluate {folder}")
+
+
+def _say_settings(found: "Robustified") -> None:
+    if found.used:
+        used = ", ".join(f"{name} {value:g}" for name, value in found.used.items())
+        ours = f"; ours for {', '.join(found.ours)}" if found.ours else ""
+        say(f"settings of its file: {used}{ours}")
 
 
 def _show(found: "Robustified", agent: str) -> None:

@@ -190,14 +190,14 @@ def _prepared(order: Order, seed: int) -> tuple["Config", str | None]:
     Returns it with a line that says where its settings come from, if that is not a recipe for its own environment.
     """
     from radial.agents.convert import own
-    from radial.agents.saved import load_agent
     from radial.agents.zoo import resolve
     from radial.recipes.recipe import with_settings, with_steps
     from radial.runs.tracking import Tracking
+    from radial.workflows.loading import open_agent
     from radial.workflows.train import check_trainable
 
     Tracking(order.track, order.track_project).check()
-    start = None if order.init is None else own(load_agent(resolve(order.init)), "init")
+    start = None if order.init is None else own(open_agent(resolve(order.init)), "init")
     config, source = _settings(order)
     if order.steps is not None:
         config = with_steps(config, order.steps)

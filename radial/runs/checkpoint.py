@@ -39,7 +39,7 @@ __all__ = ["Corrupt", "DiskFull", "newest_checkpoint", "read_checkpoint", "write
 
 CHECKPOINT_FORMAT = 1
 Verify = Callable[[Mapping[str, Any]], None]  # of a state: raises Corrupt
-ROOM, _TENSORS, _MANIFEST, _BEST = "checkpoints", "tensors.safetensors", "manifest.json", "best"
+ROOM, _TENSORS, MANIFEST, _BEST = "checkpoints", "tensors.safetensors", "manifest.json", "best"
 MAX_HEADER, MAX_TENSORS = 1_000_000, 10_000
 HEADROOM = 1.2  # free space asked for, in sizes of the checkpoint
 TENSOR_TYPES = {
@@ -107,8 +107,8 @@ def _fill(temporary: Path, step: int, tensors: Mapping[str, Tensor], about: Mapp
         "file": {"name": _TENSORS, "sha256": _sha256(file), "size": file.stat().st_size, "tensors": content},
     }
     sealed = json.dumps(manifest | {"seal": _seal(manifest)}, indent=1, allow_nan=False)
-    (temporary / _MANIFEST).write_text(sealed, encoding="utf-8")
-    for path in (file, temporary / _MANIFEST, temporary):
+    (temporary / MANIFEST).write_text(sealed, encoding="utf-8")
+    for path in (file, temporary / MANIFEST, temporary):
         sync(path)
 
 
@@ -295,7 +295,7 @@ def read_with_manifest(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
 
 def _manifest(path: Path) -> dict[str, Any]:
     """The manifest, once every field has the type that this file relies on."""
-    file = path / _MANIFEST
+    file = path / MANIFEST
     manifest = read_json(file)
     require(manifest.get("format") == CHECKPOINT_FORMAT, file, f"is not of format {CHECKPOINT_FORMAT}")
     require(manifest.get("seal") == _seal(manifest), file, "has been altered: its seal does not fit")

@@ -97,7 +97,7 @@ def train_dqn(
                 watched = {} if guide is None else _look(guide, config, actor, replay, returns, step, seed)
                 _log(run, config, learner, returns, step, speed, len(replay), more, watched)
             if save:
-                state = {"step": step, "returns": returns.returns, "lengths": returns.lengths}
+                state = {"step": step, **returns.state()}
                 state |= {"replay": folder.save(replay), "engine": dict(env.engine)}
                 state |= {} if guide is None else {"guide": guide.ramp.state()}
                 tensors = learner.state() | {f"replay.{name}": tensor for name, tensor in replay.tensors().items()}
@@ -263,7 +263,7 @@ def _look(
     beta = None if config.prioritised is None else config.prioritised.beta(step)
     rng = torch.Generator().manual_seed(derived_seed(seed, "watch", step))
     sample = replay.sample(ROWS, rng, beta=beta, device=next(actor.parameters()).device)
-    return guide.look(step, actor, actor.prepare(sample.obs), returns.returns)
+    return guide.look(step, actor, actor.prepare(sample.obs), returns.shared())
 
 
 def _log(
@@ -292,5 +292,5 @@ def _restore(
     rng.set_state(tensors["rng"])
     if guide is not None:
         guide.ramp.restore(state["guide"])
-    returns.returns, returns.lengths = list(state["returns"]), list(state["lengths"])
+    returns.restore(state)
     return int(state["step"])

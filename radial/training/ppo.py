@@ -231,7 +231,7 @@ def train_ppo(
             # ------------------------------------------------------------------------------------------ log, save
             scheduled = config.objective.coefficients(time_now)
             if guide is not None:
-                metrics |= guide.look(step, agent, sight.prepared(some(data.x)), returns.returns)
+                metrics |= guide.look(step, agent, sight.prepared(some(data.x)), returns.shared())
             metrics["charts/SPS"] = (step - before) / (time.perf_counter() - began)
             metrics |= returns.metrics() | {f"robust/{name}": value for name, value in scheduled.items()}
             run.log(step, metrics)
@@ -345,7 +345,10 @@ def _state(
     tensors |= {f"adam.{name}": tensor for name, tensor in learner.adam._asdict().items()}
     tensors |= {f"scale.{name}": tensor for name, tensor in scale.state_dict().items()}
     tensors["rng"] = rng.get_state()
-    return tensors, {"step": step, "update": update, "returns": returns.returns, "lengths": returns.lengths}
+    state: dict[str, object] = {"step": step, "update": update, **returns.state()}
+    if not isinstance(agent, ImpalaAgent):  # from the agent it started with, so no config says so
+        state |= {"clip": agent.normalizer.clip, "clips_actions": agent.clips_actions}
+    return tensors, state
 
 
 def _restore(
@@ -365,5 +368,5 @@ def _restore(
     rng.set_state(tensors["rng"])
     if guide is not None:
         guide.ramp.restore(state["guide"])
-    returns.returns, returns.lengths = list(state["returns"]), list(state["lengths"])
+    returns.restore(state)
     return int(state["step"]), int(state["update"])

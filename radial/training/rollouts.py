@@ -62,6 +62,25 @@ class Returns:
         self.window = window
         self.returns: list[float] = []  # of the last `window` episodes
         self.lengths: list[float] = []
+        self.by_env: list[list[float]] = [[] for _ in range(num_envs)]  # the last returns of each env
+
+    def shared(self) -> list[float]:
+        """The last returns, in rounds of one for each env, the latest round last.
+
+        Where all envs restart together, as at a checkpoint, short episodes end first and outnumber the long ones for a
+        while. In rounds every env counts alike, one in a long episode with what it brought before.
+        """
+        deepest = max((len(each) for each in self.by_env), default=0)
+        return [each[-k] for k in range(deepest, 0, -1) for each in self.by_env if len(each) >= k] or self.returns
+
+    def state(self) -> dict[str, list[Any]]:
+        """What a checkpoint keeps; episodes under way are not part of it."""
+        return {"returns": self.returns, "lengths": self.lengths, "by_env": self.by_env}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Resume from a saved state; older ones do not say which env an episode was of."""
+        self.returns, self.lengths = list(state["returns"]), list(state["lengths"])
+        self.by_env = [list(each) for each in state.get("by_env", self.by_env)]
 
     def forget(self) -> None:
         """Drop the episodes under way."""
@@ -76,6 +95,9 @@ class Returns:
             if bool(ended[t].any()):
                 self.returns = (self.returns + self.running[ended[t]].tolist())[-self.window :]
                 self.lengths = (self.lengths + self.length[ended[t]].tolist())[-self.window :]
+                each = -(-self.window // len(self.by_env))
+                for i in ended[t].nonzero()[:, 0].tolist():
+                    self.by_env[i] = [*self.by_env[i], float(self.running[i])][-each:]
                 self.running[ended[t]] = 0.0
                 self.length[ended[t]] = 0.0
 

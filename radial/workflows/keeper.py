@@ -5,7 +5,7 @@ The loop that trains asks it now and then through a `Guide`; which agents are fi
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import torch
@@ -24,6 +24,7 @@ from radial.training.ramp import ROWS
 
 JUDGED = "judged.json"  # in a run's folder: every judgement so far
 KEPT = "kept"  # and the best agent
+PRICE = 4.0  # of a share of the clean return: what is lost of it must be worth four times as much robustness
 STATES_AT_MOST = 1_000  # of the episode whose actions are certified
 
 
@@ -32,13 +33,14 @@ class Judgement:
     """One agent on the keeper's own episodes, none of which is reported.
 
     clean, adversarial  mean greedy returns        spread  standard error of the clean one
+                        adversarial None: not attacked, since the agent could not have become the best
     certified           share of certified actions, or None for continuous actions
     """
 
     step: int
     clean: float
     spread: float
-    adversarial: float
+    adversarial: float | None
     certified: float | None
 
 
@@ -46,22 +48,24 @@ class Keeper:
     """The best of the agents that a fine-tuning passes through.
 
     An agent qualifies if it loses at most `tolerance` of the clean return, beyond chance; of those the one counts
-    whose adversarial return, as a share of the clean return, and certified share gained most.
+    whose adversarial return, as a share of the clean return, and certified share gained most, at the price of what it
+    lost.
 
     certify  (agent, observations in network units) → metrics, as a `Guide` has it
-    every    env steps between two judgements, the first after `every`
+    every    env steps between two judgements        since  env steps before the first: so far nothing robust is learned
     folder   where they are kept to be resumed; None: in memory only
     """
 
     def __init__(
         self, start: AnyAgent, env: EnvSpec, attack: Attack, radius: float, *, tolerance: float, every: int, seed: int,
         episodes: int, certify: Callable[[Agent, Tensor], dict[str, float]], folder: Path | None = None,
+        since: int = 0,
     ) -> None:  # fmt: skip
         self.env, self.attack, self.radius, self.tolerance = env, attack, radius, tolerance
-        self.every, self.episodes, self.certify, self.folder = every, episodes, certify, folder
+        self.every, self.since, self.episodes, self.certify, self.folder = every, since, episodes, certify, folder
         self.seed = derived_seed(seed, "keeper") % (1 << 31)  # other episodes than those that are reported
         self.returns: tuple[float, ...] = ()
-        self.before = self._judge(0, start)
+        self.before = self._attacked(self._judge(0, start), start)
         self.reference = self.returns  # clean returns of the start
         self.scale = max(abs(self.before.clean), self.before.spread * episodes**0.5, 1e-8)
         self.judged: list[Judgement] = []
@@ -70,12 +74,14 @@ class Keeper:
 
     def __call__(self, step: int, agent: Agent) -> Sequence[float] | None:
         """Judge the agent if it is time; the clean greedy returns, or None between two judgements."""
-        if step // self.every == (self.judged[-1].step // self.every if self.judged else 0):
+        if step <= self.since or step // self.every == (self.judged[-1].step // self.every if self.judged else 0):
             return None
         assert isinstance(agent, AnyAgent)  # what is trained is one of ours
         found = self._judge(step, agent)
+        candidate = self._qualifies(found) and self._beats(found)  # if no attack were to harm it
+        found = self._attacked(found, agent) if candidate else found
         self.judged.append(found)
-        if self._qualifies(found) and (self.best is None or self.gain(found) >= self.gain(self.best)):
+        if candidate and self._beats(found):
             self.best = found
             self._weights = {name: tensor.detach().cpu().clone() for name, tensor in agent.state_dict().items()}
             if self.folder is not None:
@@ -87,10 +93,16 @@ class Keeper:
 
     def _judge(self, step: int, agent: Agent) -> Judgement:
         clean = evaluate(agent, self.env, None, 0.0, self.episodes, self.seed)
-        hit = evaluate(agent, self.env, self.attack, self.radius, self.episodes, self.seed)
         self.returns = clean.returns
         share = self.certify(agent, self._visited(agent)).get("robust/certified")
-        return Judgement(step, clean.mean, sem(clean.returns), mean(hit.returns), share)
+        return Judgement(step, clean.mean, sem(clean.returns), None, share)
+
+    def _attacked(self, found: Judgement, agent: Agent) -> Judgement:
+        hit = evaluate(agent, self.env, self.attack, self.radius, self.episodes, self.seed)
+        return replace(found, adversarial=mean(hit.returns))
+
+    def _beats(self, found: Judgement) -> bool:
+        return self.best is None or self.gain(found) >= self.gain(self.best)
 
     @torch.no_grad()
     def _visited(self, agent: Agent) -> Tensor:
@@ -114,9 +126,16 @@ class Keeper:
         return found.clean >= self.before.clean - self.tolerance * self.scale - chance
 
     def gain(self, found: Judgement) -> float:
-        """How much robustness was gained: adversarial return as a share of the clean one, plus certified share."""
+        """How much robustness was gained: adversarial return as a share of the clean one, certified share, − the price.
+
+        An agent that was not attacked is taken for one that no attack harms, so this is the most it can have gained.
+        """
         certified = 0.0 if found.certified is None else found.certified - (self.before.certified or 0.0)
-        return (found.adversarial - self.before.adversarial) / self.scale + certified
+        least = self.before.adversarial
+        assert least is not None  # the start is attacked
+        reached = found.clean if found.adversarial is None else found.adversarial
+        lost = max(self.before.clean - found.clean, 0.0) / self.scale
+        return (reached - least) / self.scale + certified - PRICE * lost
 
     def restore(self, agent: AnyAgent) -> bool:
         """Give the agent the weights of the best one; False: none qualified."""

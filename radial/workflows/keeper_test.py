@@ -48,11 +48,11 @@ def keeper(monkeypatch: pytest.MonkeyPatch, returns: dict[float, tuple[float, fl
     )  # fmt: skip
 
 
-GAME = {0.0: (100.0, 20.0), 1.0: (95.0, 50.0), 2.0: (50.0, 90.0), 3.0: (92.0, 60.0), 4.0: (99.0, 30.0)}
+GAME = {0.0: (100.0, 20.0), 1.0: (95.0, 50.0), 2.0: (50.0, 90.0), 3.0: (98.0, 60.0), 4.0: (99.0, 30.0)}
 
 
 def test_the_most_robust_within_the_tolerance_is_kept(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """2 is more robust but lost half; 3 lost 8 of 100 and gained 40; 4 came later and gained 10."""
+    """2 is more robust but lost half; 3 lost 2 of 100 and gained 40; 4 came later and gained 10."""
     kept = keeper(monkeypatch, GAME, tmp_path)
     for step, number in ((100, 1.0), (200, 2.0), (300, 3.0), (400, 4.0)):
         assert kept(step, marked(number)) == (GAME[number][0],) * 2
@@ -60,6 +60,25 @@ def test_the_most_robust_within_the_tolerance_is_kept(monkeypatch: pytest.Monkey
     final: AnyAgent = marked(4.0)
     assert kept.restore(final)
     assert float(final.network[0].bias[0].detach()) == 3.0
+    assert kept.best is not None
+    assert kept.best.step == 300
+
+
+def test_what_is_lost_is_worth_four_times_what_is_gained(monkeypatch: pytest.MonkeyPatch) -> None:
+    """1 lost 5 of 100 and gained 30: 30 − 4·5 = 10, so 5, which lost nothing and gained 11, is better."""
+    kept = keeper(monkeypatch, GAME | {5.0: (100.0, 31.0)}, None)
+    kept(100, marked(1.0))
+    kept(200, marked(5.0))
+    assert kept.best is not None
+    assert kept.best.step == 200
+
+
+def test_only_what_can_become_the_best_is_attacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """2 lost half of its clean return, so nobody needs to attack it; 6 gained 70 − 4·9 = 34, 3 only 40 − 4·2 = 32."""
+    kept = keeper(monkeypatch, GAME | {6.0: (91.0, 90.0)}, None)
+    for step, number in ((100, 3.0), (200, 2.0), (300, 6.0)):
+        kept(step, marked(number))
+    assert [one.adversarial for one in kept.judged] == [60.0, None, 90.0]
     assert kept.best is not None
     assert kept.best.step == 300
 

@@ -13,13 +13,14 @@ from radial.agents.zoo import resolve
 from radial.attacks.learned.stored import is_attack
 from radial.core.data import BadInput, EnvSpec
 from radial.envs.make import check_card_env, spec_for, spec_named, spec_told, stacked
+from radial.workflows.from_checkpoint import checkpoint_agent, is_checkpoint
 
 
 def load(
     agent: str | Path, env: EnvSpec | str | None = None, vecnormalize: str | Path | None = None, *,
     kind: str | None = None,
 ) -> Loaded:  # fmt: skip
-    """An agent from its folder, from the run that trained it, from the zoo, or from a third-party checkpoint.
+    """An agent from its folder, from the run that trained it or one of its checkpoints, from the zoo, or a third party.
 
     Third-party checkpoints are those of the papers (.model, .pt, .pth), Stable-Baselines3 (.zip), CleanRL
     (.cleanrl_model) and ONNX files (.onnx): all read as data, nothing in them is executed. The agent's normaliser is
@@ -36,7 +37,7 @@ def load(
     if not (env is None or isinstance(env, EnvSpec | str)):
         raise BadInput(f"env must be an id such as Hopper-v4 or an EnvSpec, got {env!r}")
     path = resolve(str(agent))
-    loaded = saved.load_agent(path, spec_for(env) if isinstance(env, str) else env, vecnormalize, kind=kind)
+    loaded = open_agent(path, spec_for(env) if isinstance(env, str) else env, vecnormalize, kind=kind)
     if is_attack(loaded.card.recipe):
         raise BadInput(f"{path} is an attack, not an agent: pass it to evaluate as the attack")
     if loaded.card.env is None:
@@ -46,3 +47,14 @@ def load(
     if loaded.card.env is not None:
         loaded.card = replace(loaded.card, env=stacked(loaded.card.env, known_shape(loaded)))
     return loaded
+
+
+def open_agent(
+    path: Path, env: EnvSpec | None = None, vecnormalize: str | Path | None = None, *, kind: str | None = None
+) -> Loaded:
+    """The agent at a path, which may be a checkpoint of a run; the arguments are those of `load`."""
+    if not is_checkpoint(path):
+        return saved.load_agent(path, env, vecnormalize, kind=kind)
+    agent = checkpoint_agent(path)
+    agent.card = agent.card if env is None else replace(agent.card, env=env)
+    return agent

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from radial.agents.actor_critic import ActorCritic, ImpalaAgent
-from radial.agents.convert import AGENTS, AnyAgent
+from radial.agents.convert import AGENTS, AnyAgent, own
 from radial.agents.foreign import wrap
 from radial.agents.networks import mlp
 from radial.agents.policies import CategoricalAgent, GaussianAgent
@@ -29,8 +29,9 @@ from radial.runs.config import encode
 from radial.training.a3c import A3CConfig
 from radial.training.dqn import DQNConfig
 from radial.training.ppo import PPOConfig
+from radial.workflows.fine_tuning import FINE_TUNINGS, plan
 from radial.workflows.loading import load as rr_load
-from radial.workflows.robustify import COMPARISON, FINE_TUNINGS, plan, robustify
+from radial.workflows.robustify import COMPARISON, robustify
 from radial.workflows.train import train
 
 CARTPOLE = EnvSpec("classic", "CartPole-v1")
@@ -62,7 +63,7 @@ def test_every_kind_of_agent_has_a_plan() -> None:
         (QAgent, (4,), DQNConfig, dqn.RadialOverlap, 0.4),
         (QAgent, (4, 84, 84), DQNConfig, dqn.RadialOverlap, 0.8),
         (ActorCritic, (4,), A3CConfig, a3c.RadialOverlap, 0.5),
-        (CategoricalAgent, (4,), PPOConfig, ppo.RadialWorstCase, 0.5),
+        (CategoricalAgent, (4,), PPOConfig, ppo.RadialWorstCase, 0.2),
         (GaussianAgent, (4,), PPOConfig, ppo.RadialLikelihood, 0.95),
     ],
 )
@@ -85,6 +86,19 @@ def test_an_agent_of_ours_goes_on_with_its_own_settings() -> None:
     found: Any = plan(agent, CARTPOLE, 0.1, 100_000)
     assert (found.policy_rate, found.discount, found.attack) == (7e-4, 0.9, None)
     assert (found.normalize_observations, found.value_first, found.anneal) == (False, 10_000, True)
+
+
+def test_the_settings_of_a_file_come_before_the_recipe_s_and_given_ones_before_both(tmp_path: Path) -> None:
+    agent = agent_of(CategoricalAgent)
+    agent.card = Card(CARTPOLE, {"name": "PPO of Stable-Baselines3", "settings": {"gamma": 0.9, "gae_lambda": 0.7}})
+    found: Any = plan(agent, CARTPOLE, 0.1, 100_000)
+    assert (found.discount, found.lam, found.entropy) == (0.9, 0.7, recipe("cartpole-ppo").config.entropy)  # type: ignore[union-attr]
+    given = ["discount=0.8", "rollout=128", "minibatch=32", "epochs=1", "compile=false"]
+    done = robustify(agent, 0.05, 20_480, settings=given, episodes=1, tolerance=9.0, quiet=True)
+    made: Any = done.config
+    assert (made.discount, made.lam, made.rollout) == (0.8, 0.7, 128)
+    assert done.to_json()["settings_of_file"] == {"gamma": 0.9, "gae_lambda": 0.7}
+    assert "learning_rate" in done.ours
 
 
 def test_the_deviation_of_a_gaussian_policy_may_not_grow_much_and_long_trainings_have_a_smaller_weight() -> None:
@@ -133,6 +147,9 @@ def test_exploration_stays_where_it_ended() -> None:
         ({"objective": "plain"}, "objective must be one of radial-worst-case, radial-likelihood"),
         ({"tolerance": -1.0}, "tolerance must be finite and > 0"),
         ({"env": None}, "no environment recorded"),
+        ({"settings": ["total_steps=9"]}, "settings must leave total_steps alone: use steps"),
+        ({"settings": ["objective.radius=0.3"]}, "settings must leave objective.radius alone: use radius"),
+        ({"settings": ["discont=0.9"]}, "config.discont is not a setting of PPOConfig"),
         ({"env": PENDULUM}, "agent must fit the env"),
         ({"episodes": 0}, "episodes must be a whole number ≥ 1"),
     ],
@@ -223,6 +240,8 @@ def test_an_agent_of_stable_baselines3_is_made_robust_and_saved_as_ours(
     getattr(sb3, kind)("MlpPolicy", "CartPole-v1", seed=0, device="cpu", **settings).save(path)
     theirs: Any = rr_load(path)
     assert theirs.card.env == CARTPOLE  # says the name of the file
+    assert plan(theirs_own := own(theirs, "agent"), CARTPOLE, 0.05, 100_000).discount == 0.99  # as its file says
+    assert theirs_own.card.recipe["settings"]["gamma"] == 0.99
     theirs.card = replace(theirs.card, recipe={"config": encode(config)})  # quick settings
     found = robustify(theirs, 0.05, steps, episodes=1, tolerance=9.0, out=tmp_path / kind, quiet=True)
     assert found.source.startswith(f"{kind}-CartPole-v1.zip sha256:")

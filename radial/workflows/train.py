@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from radial.agents.convert import AnyAgent, Loaded, own
-from radial.agents.saved import CARD, check_target, load_agent, read_folder, save
+from radial.agents.saved import CARD, check_target, read_folder, save
 from radial.agents.weights import weights_id
 from radial.agents.zoo import resolve
 from radial.attacks import ATTACKS
@@ -36,6 +36,7 @@ from radial.runs.storage import SharedStorage
 from radial.runs.tracking import Tracking, run_name
 from radial.training import a3c, dqn, ppo
 from radial.training.ramp import Guide
+from radial.workflows.loading import open_agent
 
 AGENT = "agent"  # the folder of the finished agent in a run's folder
 LOOPS: dict[type, Callable[..., AnyAgent]] = {
@@ -89,7 +90,7 @@ def train(
     seed = check_whole("seed", seed, 0)
     if resume and out is None:
         raise BadInput("resume needs out: the folder of the run to resume")
-    given = load_agent(resolve(str(init))) if isinstance(init, str | Path) else init
+    given = open_agent(resolve(str(init))) if isinstance(init, str | Path) else init
     start = None if given is None else own(given, "init")
     _check_pixels(config, check_trainable(config, seed, device, start))
     more: dict[str, Any] = {}

@@ -14,6 +14,7 @@ from radial.agents.importers.parts import Parts
 from radial.agents.importers.rlzoo import NO_STATISTICS, ZooSettings, check_wrappers, statistics_of, trained
 from radial.agents.importers.sb3_facts import Facts, facts_of
 from radial.agents.importers.sb3_policies import policy_of
+from radial.agents.importers.sb3_settings import plain_settings
 from radial.agents.importers.storages import TENSOR_BYTES
 from radial.agents.importers.vecnormalize import read_vecnormalize
 from radial.agents.preprocessing import RunningScale
@@ -47,7 +48,11 @@ def read_sb3(path: Path, vecnormalize: str | Path | None = None) -> WrappedAgent
     told = trained(path)
     notes = _normalize(path, agent, facts, told, vecnormalize)
     agent.card = Card(
-        env=None, recipe={"name": f"{algorithm} of Stable-Baselines3", "notes": notes, **told.recipe()},
+        env=None,
+        recipe={
+            "name": f"{algorithm} of Stable-Baselines3", "notes": notes, "settings": plain_settings(facts.fields),
+            **told.recipe(),
+        },
         seed=facts.whole("seed"), steps=facts.whole("num_timesteps") or 0, source=file_source(path),
     )  # fmt: skip
     return agent
