@@ -97,7 +97,8 @@ def train_dqn(
         actor, learner, replay, rng = set_up(config, seed, torch.device(device), init, run.note)
         returns, step = Returns(config.num_envs), 0
         if run.restored is not None:
-            step = _restore(run, learner, replay, returns, rng, folder, guide)
+            with run.restoring():
+                step = _restore(run, learner, replay, returns, rng, folder, guide)
         env: VecEnv | None = None
         began, logged = time.perf_counter(), step
         while step < config.total_steps:
@@ -323,5 +324,5 @@ def _restore(
     rng.set_state(tensors["rng"])
     if guide is not None:
         guide.ramp.restore(state["guide"])
-    returns.returns, returns.lengths = list(state["returns"]), list(state["lengths"])
+    returns.restore(state["returns"], state["lengths"])
     return int(state["step"])

@@ -163,7 +163,8 @@ def train_ppo(
         actor = sight.actor(config.compile)
         adversary = None if attack is None else RolloutAttack(attack, agent, config.attack_probability, config.compile)
         if run.restored is not None:
-            step, update = _restore(run, agent, learner, scale, returns, rng, guide)
+            with run.restoring():
+                step, update = _restore(run, agent, learner, scale, returns, rng, guide)
         env: VecEnv | None = None
         while step < config.total_steps:
             if env is None:  # at the start and after each checkpoint, in interrupted and uninterrupted runs alike
@@ -304,5 +305,5 @@ def _restore(
     rng.set_state(tensors["rng"])
     if guide is not None:
         guide.ramp.restore(state["guide"])
-    returns.returns, returns.lengths = list(state["returns"]), list(state["lengths"])
+    returns.restore(state["returns"], state["lengths"])
     return int(state["step"]), int(state["update"])
