@@ -29,7 +29,7 @@ if str(ROOT) not in sys.path:
 
 KILLS = 10  # per unit
 REACH = 0.7  # of a whole run's duration: the latest moment of a kill after a start
-LONGEST = 300.0  # seconds until a run counts as hung
+LONGEST = 1_800.0  # seconds until a run counts as hung: the machine may be busy
 BACKENDS = {"ale-py": "ale", "envpool": "envpool"}  # as the suite of Atari calls them
 PACKAGES = {"ale-py": "ale_py", "envpool": "envpool"}
 MEMORY = Path("/dev/shm")  # a kill loses no page of a disk's cache, so where the files lie changes nothing but the time
