@@ -98,7 +98,7 @@ def page(tallies: dict[str, Tally], versions: dict[str, str]) -> str:
         "# Proof", "",
         f"{unfinished}{complete} of {len(STAGES)} stages are complete; {wrong} violations. "
         "Written by `make proof`, which goes on where it stopped.", "",
-        "A draw is what is independent: one network, one run that is killed, one batch of files. "
+        "A draw is what is independent: one network, one file, one batch of configs, one run killed ten times. "
         "0 violations in n ≥ 10 draws bound the rate of bad ones by 3/n at 95 % confidence: the last column.", "",
         "| stage | instances | run | goal | share | violations | seconds | draws | rate below |",
         "|---|---|---:|---:|---:|---:|---:|---:|---:|",
@@ -110,8 +110,9 @@ def page(tallies: dict[str, Tally], versions: dict[str, str]) -> str:
             continue
         share = f"{tally.done / tally.goal:.3%}" if tally.done < tally.goal else "complete"
         share = tally.note or share
-        draws = f"{tally.units:,}" if stage.independent else "–"
-        rate = f"{3 / tally.units:.1g}" if stage.independent and tally.units >= 10 and not tally.violations else "–"
+        number = tally.done if stage.every else tally.units
+        draws = f"{number:,}" if stage.independent else "–"
+        rate = f"{3 / number:.1g}" if stage.independent and number >= 10 and not tally.violations else "–"
         counts = f"{tally.done:,} | {tally.goal:,} | {share} | {tally.violations}"
         lines.append(f"| {name} | {stage.what} | {counts} | {tally.seconds:,.0f} | {draws} | {rate} |")
     found = [f"- {name}, {text}" for name, tally in tallies.items() for text in tally.messages]

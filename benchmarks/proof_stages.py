@@ -10,9 +10,8 @@ import sys
 import tempfile
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache, partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,6 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])  # of children
 
 import torch  # noqa: E402
-
-from radial.core.data import EnvSpec  # noqa: E402
 
 MESSAGE = 300  # characters of a violation
 
@@ -37,6 +34,7 @@ class Stage:
 
     goal         instances for a release        unit  instances counted for a unit that fails
     independent  units are random draws, so that 0 failures in n of them bound the rate by 3/n; False: a list of cases
+    every        and so are their instances, each drawn for itself
     """
 
     what: str
@@ -44,6 +42,7 @@ class Stage:
     run: Callable[[int], int]
     unit: int = 1
     independent: bool = True
+    every: bool = False
 
 
 # --------------------------------------------------------------------------------------------------- the bounds, §4
@@ -60,7 +59,7 @@ def random_points(index: int) -> int:
     """Points in a random ball lie inside all bounds of a random network."""
     from proofs import check_sampling
 
-    return check_sampling(*_kind(index), points=150)
+    return check_sampling(*_kind(index), points=125, batch=16)
 
 
 def attained(index: int) -> int:
@@ -172,49 +171,29 @@ def fuzz(index: int) -> int:
 
 
 def damaged(index: int) -> int:
-    """Files with random damage (.pt, .model twice, card, weights) load with finite numbers or are refused."""
-    from radial.agents.importers.hostile_test import damage, honest_folder
+    """Damaged cards, weights, manifests and tensors: read whole, with finite numbers, or refused in one line."""
+    from damage import own_files
 
-    with tempfile.TemporaryDirectory() as folder:
-        return damage(honest_folder(Path(folder)), 100, seed=1_000 + index)
+    return own_files(2_500, seed=1_000 + index)
+
+
+def damaged_imports(index: int) -> int:
+    """Damaged files of the papers, of Stable-Baselines3 and of CleanRL, likewise."""
+    from damage import imports
+
+    return imports(500, seed=1_000 + index)
 
 
 # ----------------------------------------------------------------------------------------- faults in training, §6
 
-BACKENDS = {"ale-py": "ale", "envpool": "envpool"}  # as the suite of Atari calls them
-PACKAGES = {"ale-py": "ale_py", "envpool": "envpool"}
-
-
-def _config(algorithm: str, backend: str) -> Any:
-    """A tiny training of some seconds, with a checkpoint every few updates."""
-    from radial.training.a3c_test import TINY as A3C
-    from radial.training.dqn_test import TINY as DQN
-    from radial.training.ppo_test import TINY as PPO
-
-    base: Any = {"dqn": DQN, "a3c": A3C, "ppo": PPO}[algorithm]
-    if backend == "gymnasium":
-        longer = {"dqn": {"total_steps": 2_400, "checkpoint_every": 100}, "a3c": {"total_steps": 6_000}, "ppo": {}}
-        return replace(base, **longer[algorithm])
-    if algorithm == "ppo":  # which is for vectors and ProcGen
-        return replace(base, env=EnvSpec("mujoco", "Hopper-v4", {"backend": backend}), total_steps=2_400)
-    options = {"backend": BACKENDS[backend], "preset": f"radial-{algorithm}"}
-    small = {"batch": 4, "learning_starts": 40, "update_every": 8} if algorithm == "dqn" else {}
-    return replace(
-        base, env=EnvSpec("atari", "Pong", options), hidden=None, num_envs=2, total_steps=160, log_every=10,
-        checkpoint_every=40, **small,
-    )  # fmt: skip
-
 
 def kills(algorithm: str, backend: str, index: int) -> int:
     """A run that is killed again and again ends as one that was left alone, bit for bit."""
-    from radial.training import a3c_test, dqn_test, ppo_test
+    from kills import kill_and_compare, missing
 
-    package = PACKAGES.get(backend)
-    if package is not None and find_spec(package) is None:
+    if (package := missing(backend)) is not None:
         raise NotInstalled(f"{package} is not installed")
-    module: Any = {"a3c": a3c_test, "dqn": dqn_test, "ppo": ppo_test}[algorithm]
-    with tempfile.TemporaryDirectory() as folder:
-        return module.kill_and_resume(Path(folder), 5, _config(algorithm, backend), seed=index)
+    return kill_and_compare(algorithm, backend, seed=index)
 
 
 def injection(index: int) -> int:
@@ -244,7 +223,7 @@ def cases(files: tuple[str, ...], chosen: str) -> list[str]:
     return ids
 
 
-BATCH = 25  # tests per unit
+BATCH = 100  # tests per unit
 
 
 def listed(files: tuple[str, ...], chosen: str, index: int) -> int:
@@ -268,33 +247,38 @@ def _cases(what: str, *files: str, chosen: str = "") -> Stage:
 
 def _kills(algorithm: str, backend: str) -> Stage:
     words = f"kills of {algorithm.upper()} in {'EnvPool' if backend == 'envpool' else backend}, resumed bit for bit"
-    return Stage(words, lambda: 200, partial(kills, algorithm, backend), 5)
+    return Stage(words, lambda: 200, partial(kills, algorithm, backend), 10)
 
 
 IMPORTERS = "radial/agents/importers"
+# In the order in which they are run: what is soon complete comes first.
 STAGES: dict[str, Stage] = {
-    "points": Stage("random points inside the bounds of random networks", lambda: 10**7, random_points, 600),
-    "attained": Stage("networks whose bounds are attained, at the corners", lambda: 20_000, attained),
-    "pgd": Stage("states attacked by PGD, 50 steps, 20 restarts", lambda: 20_000, pgd, 50),
-    "exact": Stage("bounds against the exact MILP", lambda: 10_000, exact),
-    "verdicts": Stage("verdicts against the exact MILP", lambda: 2_000, verdicts),
+    "nan": Stage("injections of NaN, 8 points × 3 algorithms", lambda: 24, injection, independent=False),
+    "nested": Stage("bounds of nested balls", lambda: 10**5, nested, 144),
+    "gradients": Stage("gradients against finite differences", lambda: 500, gradient),
     "auto-lirpa": Stage("networks bounded by auto_LiRPA as well", lambda: 200, lirpa),
     "planted": Stage("planted counterexamples, 60 × 3 seeds", lambda: 180, planted),
+    "degenerate": _cases("cases of degenerate input", "radial/bounds/certify_test.py", "radial/core/ball_test.py"),
     "mutations": Stage(
         "bugs planted in the bounds, all to be caught", lambda: len(_mutants()), mutation, independent=False
     ),
-    "degenerate": _cases("cases of degenerate input", "radial/bounds/certify_test.py", "radial/core/ball_test.py"),
-    "nested": Stage("bounds of nested balls", lambda: 10**5, nested, 144),
-    "gradients": Stage("gradients against finite differences", lambda: 500, gradient),
+    "damage-imports": Stage(
+        "files of others with random damage: .model, .pt, Stable-Baselines3, CleanRL",
+        lambda: 10**5,
+        damaged_imports,
+        3_050,
+        every=True,
+    ),
+    "kills-a3c-gymnasium": _kills("a3c", "gymnasium"),
     "kills-dqn-gymnasium": _kills("dqn", "gymnasium"),
-    "kills-dqn-ale": _kills("dqn", "ale-py"),
-    "kills-dqn-envpool": _kills("dqn", "envpool"),
     "kills-ppo-gymnasium": _kills("ppo", "gymnasium"),
     "kills-ppo-envpool": _kills("ppo", "envpool"),
-    "kills-a3c-gymnasium": _kills("a3c", "gymnasium"),
+    "pgd": Stage("states attacked by PGD, 50 steps, 20 restarts", lambda: 20_000, pgd, 50),
+    "verdicts": Stage("verdicts against the exact MILP", lambda: 2_000, verdicts),
+    "kills-dqn-ale": _kills("dqn", "ale-py"),
+    "kills-dqn-envpool": _kills("dqn", "envpool"),
     "kills-a3c-ale": _kills("a3c", "ale-py"),
     "kills-a3c-envpool": _kills("a3c", "envpool"),
-    "nan": Stage("injections of NaN, 8 points × 3 algorithms", lambda: 24, injection, independent=False),
     "faults": _cases(
         "cases of faults: kills while saving, full disks, signals, hung workers",
         "radial/runs/checkpoint_test.py",
@@ -304,12 +288,16 @@ STAGES: dict[str, Stage] = {
         "radial/envs/watchdog_test.py",
     ),
     "configs": Stage("fuzzed configs and settings", lambda: 10**5, fuzz, 500),
+    "exact": Stage("bounds against the exact MILP", lambda: 10_000, exact),
     "hostile": _cases(
         "cases of the hostile corpus",
         f"{IMPORTERS}/hostile_test.py",
         f"{IMPORTERS}/hostile_foreign_test.py",
         f"{IMPORTERS}/restricted_test.py",
-        chosen="not random_damage",
     ),
-    "damage": Stage("files with random damage: .model, .pt, card, weights", lambda: 10**7, damaged, 500),
+    "attained": Stage("networks whose bounds are attained, at the corners", lambda: 20_000, attained),
+    "points": Stage("random points inside the bounds of random networks", lambda: 10**7, random_points, 2_000),
+    "damage-files": Stage(
+        "files of ours with random damage: card, weights, manifest, tensors", lambda: 10**7, damaged, 10_000, every=True
+    ),
 }

@@ -6,7 +6,7 @@ import torch
 from architectures import random_network
 from scipy.optimize import Bounds as VariableBounds
 from scipy.optimize import LinearConstraint, milp
-from scipy.sparse import csr_matrix, lil_matrix
+from scipy.sparse import csr_matrix
 from torch import nn
 
 import radial as rr
@@ -52,10 +52,9 @@ def exact_extremes(
             rows.append(({h[i]: 1.0, z[i]: -1.0, on[i]: -bottom}, -np.inf, -bottom))  # h ≤ z − bottom·(1 − on)
             rows.append(({h[i]: 1.0, on[i]: -top}, -np.inf, 0.0))  # h ≤ top·on
         before, box_low, box_high = h, np.maximum(z_low, 0), np.maximum(z_high, 0)
-    matrix = lil_matrix((len(rows), count))
+    matrix = np.zeros((len(rows), count))
     for r, (entries, _, _) in enumerate(rows):
-        for column, value in entries.items():
-            matrix[r, column] = value
+        matrix[r, list(entries)] = list(entries.values())
     constraint = LinearConstraint(csr_matrix(matrix), [r[1] for r in rows], [r[2] for r in rows])
     ends = []
     for sign in signs:

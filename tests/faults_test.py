@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,9 @@ from radial.core.data import BadInput, EnvSpec
 from radial.envs.contract import EnvFault, as_flags, as_rewards, check_one_step
 from radial.envs.make import make_env
 from radial.runs.checkpoint import read_checkpoint, write_checkpoint
+from radial.runs.files import Corrupt
 from radial.runs.run import Run
+from radial.training import a3c_test, dqn_test, ppo_test
 from radial.training.a3c_workers import Failure, _error
 
 TRAIN = ["train", "cartpole-ppo"]
@@ -377,6 +380,43 @@ def test_a_checkpoint_without_its_content(half: Path, lost: str, capsys: pytest.
     write_checkpoint(half, state["step"], {} if lost == "tensors" else tensors, kept[lost])
     assert resume() == 1
     one_line(capsys)
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "text as returns": {"returns": "abc"},
+    "texts as returns": {"returns": ["a"], "lengths": ["b"]},
+    "no list of lengths": {"lengths": 3},
+    "one length too few": {"returns": [1.0, 2.0], "lengths": [1.0]},
+    "text as step": {"step": "x"},
+    "another step": {"step": 3},
+    "a list for each": {"step": [], "update": [], "restarts": [], "replay": [], "guide": []},
+}
+
+
+@pytest.mark.parametrize("loop", [a3c_test, dqn_test, ppo_test], ids=["a3c", "dqn", "ppo"])
+def test_a_checkpoint_with_values_of_another_type(loop: Any) -> None:
+    folder = Path("here")
+    config = replace(loop.TINY, total_steps=256)
+    loop.train(config, 1, out=folder, quiet=True)
+    tensors, state = read_checkpoint(newest(folder))
+    for wrong in WRONG.values():
+        shutil.rmtree(folder / "checkpoints")
+        write_checkpoint(folder, state["step"], tensors, state | wrong)
+        with pytest.raises(Corrupt) as caught:
+            loop.train(config, 1, out=folder, resume=True, quiet=True)
+        assert "\n" not in str(caught.value)
+    shutil.rmtree(folder / "checkpoints")
+    write_checkpoint(folder, state["step"], tensors | {"rng": torch.zeros(3, dtype=torch.uint8)}, state)
+    with pytest.raises(Corrupt, match="holds values that no run can be resumed from"):
+        loop.train(config, 1, out=folder, resume=True, quiet=True)
+
+
+def test_values_of_another_type_on_the_command_line(half: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tensors, state = read_checkpoint(newest(half))
+    shutil.rmtree(half / "checkpoints")
+    write_checkpoint(half, state["step"], tensors, state | {"returns": ["a"]})
+    assert resume() == 1
+    one_line(capsys, "holds values that no run can be resumed from", "lists of numbers")
 
 
 def test_best_that_is_a_folder(half: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -6,6 +6,7 @@ All take (B, 4) and return (B, 3). `ODD` names them; `REFUSED` are those that no
 import itertools
 import random
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -524,3 +525,85 @@ def draws_in_a_method() -> nn.Module:
 def one_layer_twice() -> nn.Module:
     layer = nn.Linear(4, 4)
     return nn.Sequential(layer, nn.ReLU(inplace=True), layer, nn.Tanh(), nn.Linear(4, 3))
+
+
+class Box:
+    """Holds one thing."""
+
+    def __init__(self, content: Any) -> None:
+        self.content = content
+
+
+class Slotted:
+    """Holds one number, without a table of attributes."""
+
+    __slots__ = ("number",)
+
+    def __init__(self) -> None:
+        self.number = 0.0
+
+
+@odd_module(refused=True)
+def counts_far_away() -> nn.Module:
+    class Counts(Base):
+        """Its state lies behind eight attributes."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.box = Box(0.0)
+            for _ in range(8):
+                self.box = Box(self.box)
+
+        def forward(self, x: Tensor) -> Tensor:
+            box = self.box
+            while isinstance(box.content, Box):
+                box = box.content
+            box.content += 1e-9
+            y: Tensor = self.head(self.inp(x)) * (1 + box.content)
+            return y
+
+    return Counts()
+
+
+@odd_module(refused=True)
+def counts_in_a_slot() -> nn.Module:
+    class Counts(Base):
+        def __init__(self) -> None:
+            super().__init__()
+            self.slot = Slotted()
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.slot.number += 1e-9
+            y: Tensor = self.head(self.inp(x)) * (1 + self.slot.number)
+            return y
+
+    return Counts()
+
+
+@odd_module(refused=True)
+def counts_in_a_queue() -> nn.Module:
+    class Counts(Base):
+        def __init__(self) -> None:
+            super().__init__()
+            self.queue = deque([0.0])
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.queue.append(self.queue.pop() + 1e-9)
+            y: Tensor = self.head(self.inp(x)) * (1 + self.queue[0])
+            return y
+
+    return Counts()
+
+
+@odd_module(refused=True)
+def holds_too_much() -> nn.Module:
+    class Holds(Base):
+        def __init__(self) -> None:
+            super().__init__()
+            self.boxes = [Box(number) for number in range(20_000)]
+
+        def forward(self, x: Tensor) -> Tensor:
+            y: Tensor = self.head(self.inp(x))
+            return y
+
+    return Holds()

@@ -78,7 +78,7 @@ def test_a_list_of_cases_fails_if_one_of_them_does(
 
 def test_every_stage_of_the_plan_is_there(proof: ModuleType) -> None:
     needed = {"points", "attained", "pgd", "exact", "auto-lirpa", "planted", "mutations", "degenerate", "nested"}
-    needed |= {"gradients", "nan", "configs", "hostile", "damage"}
+    needed |= {"gradients", "nan", "configs", "hostile", "damage-files", "damage-imports"}
     assert needed <= set(proof.STAGES)
     assert sum(name.startswith("kills-") for name in proof.STAGES) >= 8
 
@@ -87,3 +87,14 @@ def test_every_stage_of_the_plan_is_there(proof: ModuleType) -> None:
 def test_a_share_that_is_none(proof: ModuleType, tmp_path: Path, share: str) -> None:
     with pytest.raises(SystemExit):
         proof.main(["--share", share, "--out", str(tmp_path)])
+
+
+@pytest.mark.nightly
+def test_a_run_that_ends_otherwise_is_noticed(proof: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three kills, all the same in the end; then one against what another run would have ended with."""
+    kills = importlib.import_module("kills")
+    assert kills.kill_and_compare("ppo", "gymnasium", seed=0, kills=3) == 3
+    expected, duration = kills.whole("ppo", "gymnasium")
+    monkeypatch.setattr(kills, "whole", lambda *names: ((expected[0], expected[1] | {"step": 1}), duration))
+    with pytest.raises(AssertionError, match="ends otherwise"):
+        kills.kill_and_compare("ppo", "gymnasium", seed=1, kills=1)

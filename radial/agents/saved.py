@@ -23,7 +23,7 @@ from radial.agents.importers import read_file
 from radial.agents.importers.sb3 import read_sb3
 from radial.agents.networks import ACTIVATIONS
 from radial.agents.policies import CategoricalAgent, GaussianAgent, RawAgent
-from radial.agents.weights import blank_agent, fill, read_tensors, strict_json
+from radial.agents.weights import blank_agent, blank_tensors, fill, read_tensors, strict_json
 from radial.agents.zoo import CARD as CARD
 from radial.core.agent import Card
 from radial.core.data import BadInput, Continuous, EnvSpec
@@ -217,12 +217,14 @@ def read_folder(folder: Path) -> AnyAgent:
     if not isinstance(actions, dict) or list(actions) != [unit]:
         raise BadInput(f'{source}: actions must be {{"{unit}": number}} for a {kind} agent')
     count = _sizes(source, "actions", [actions[unit]])[0]
-    more = _activation(source, kind, data)
-    agent = blank_agent(kind, sizes, count, _sizes(source, "hidden", data["hidden"]), **more)
-    clip = _clip(source, agent, data["clip"])
+    hidden, more = _sizes(source, "hidden", data["hidden"]), _activation(source, kind, data)
+    expected = blank_tensors(kind, sizes, count, hidden, **more)
+    clip = _clip(source, kind, data["clip"])
     card = _read_card(source, data)
     weights = folder / WEIGHTS
-    fill(agent, read_tensors(weights, agent.state_dict(), data["sha256"]), weights)
+    tensors = read_tensors(weights, expected, data["sha256"])
+    agent = blank_agent(kind, sizes, count, hidden, **more)
+    fill(agent, tensors, weights)
     if not isinstance(agent, RawAgent):
         agent.normalizer.clip, agent.clips_actions = clip, data.get("clips_actions", False)
     agent.card = card
@@ -242,9 +244,9 @@ def _activation(source: Path, kind: str, data: Mapping[str, Any]) -> dict[str, s
     return {"activation": data["activation"]}
 
 
-def _clip(source: Path, agent: AnyAgent, clip: Any) -> float:
+def _clip(source: Path, kind: str, clip: Any) -> float:
     """Where the normaliser cuts; an agent without one has null in its card."""
-    if isinstance(agent, RawAgent):
+    if issubclass(AGENTS[kind], RawAgent):
         if clip is not None:
             raise BadInput(f"{source}: clip must be null for an agent without a normaliser")
         return 0.0

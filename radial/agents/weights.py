@@ -7,6 +7,7 @@ import hashlib
 import json
 import math
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,14 @@ def blank_agent(
     with torch.device("meta"):
         made: AnyAgent = make(observation_shape, actions, hidden, **more)
     return made
+
+
+@lru_cache(maxsize=32)
+def blank_tensors(
+    kind: str, observation_shape: tuple[int, ...], actions: int, hidden: tuple[int, ...], **more: str
+) -> Mapping[str, Tensor]:
+    """The tensors of a blank agent by name, without their memory: what a file must hold."""
+    return blank_agent(kind, observation_shape, actions, hidden, **more).state_dict()
 
 
 def fill(agent: AnyAgent, tensors: Mapping[str, Tensor], source: Path) -> None:

@@ -11,6 +11,7 @@ import itertools
 import random
 import struct
 import types
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,7 +26,7 @@ from radial.core.data import Bounds
 
 _ROWS = 4  # samples that are compared one by one
 _CLOSE = 2.0**-14  # relative to the largest value inside the network: far above rounding, far below another function
-_DEPTH = 5  # of attributes within attributes that are looked at
+_OBJECTS = 20_000  # that are looked at, attributes within attributes; a network that holds more is refused
 _HOOKS = {key for key in vars(nn.Module()) if "hook" in key}
 _METHODS = (types.FunctionType, staticmethod, classmethod, property)
 _NOT_FUNCTIONS = ("time", "random", "secrets", "uuid", "datetime")  # modules a forward must not ask
@@ -59,7 +60,7 @@ class Snapshot:
             for key, value in vars(module).items():
                 if key in _HOOKS:  # refused elsewhere
                     continue
-                self._look(key, value, _DEPTH)
+                self._look(key, value)
             self._look_at_class(type(module))
 
     def same(self, other: "Snapshot") -> bool:
@@ -81,26 +82,34 @@ class Snapshot:
             called.add(name)
         for key, value in members.items():
             if key in called or not isinstance(value, _METHODS):
-                self._look(key, value, _DEPTH)
+                self._look(key, value)
 
-    def _look(self, key: object, value: Any, depth: int) -> None:
-        """Add a value and whatever can be reached from it."""
-        if isinstance(value, (bool, int, float, str, bytes, type(None))):
-            self.marks.append((key, type(value).__name__, repr(value)))
-            return
-        self.marks.append((key, id(value)))
-        self._kept.append(value)
-        if id(value) in self._seen or depth == 0 or id(value) in self._modules:
-            return
-        self._seen.add(id(value))
+    def _look(self, key: object, value: Any) -> None:
+        """Add a value and whatever can be reached from it, however deep it lies."""
+        waiting = [(key, value)]
+        while waiting:
+            key, value = waiting.pop()
+            if isinstance(value, (bool, int, float, str, bytes, type(None))):
+                self.marks.append((key, type(value).__name__, repr(value)))
+                continue
+            self.marks.append((key, id(value)))
+            self._kept.append(value)
+            if id(value) not in self._seen and id(value) not in self._modules:
+                self._seen.add(id(value))
+                waiting += self._inside(value)
+            if len(self._seen) > _OBJECTS:
+                raise UnsupportedLayer(f"network must hold at most {_OBJECTS:,} objects, so that all can be watched")
+
+    def _inside(self, value: Any) -> list[tuple[object, Any]]:
+        """The parts of a value that are still to be looked at; a tensor or a generator is recorded at once."""
         if isinstance(value, Tensor):
             self.marks.append((tuple(value.shape), str(value.dtype), -1 if value.is_inference() else value._version))
             self.tensors.append(value.detach().clone())
         elif (state := _state(value)) is not None:
             self.marks.append(state)
         else:
-            for name, part in _parts(value):
-                self._look(name, part, depth - 1)
+            return list(_parts(value))
+        return []
 
 
 def _equal(a: Tensor, b: Tensor) -> bool:
@@ -128,7 +137,7 @@ def _parts(value: Any) -> Iterator[tuple[object, Any]]:
     """The values inside a container, an object or a function of the user's own."""
     if isinstance(value, dict):
         yield from list(value.items())
-    elif isinstance(value, (list, tuple, set, frozenset)):
+    elif isinstance(value, (list, tuple, set, frozenset, deque)):
         yield from enumerate(list(value))
     elif isinstance(value, types.ModuleType):
         if value.__name__ in _NOT_FUNCTIONS:
@@ -146,6 +155,8 @@ def _parts(value: Any) -> Iterator[tuple[object, Any]]:
         yield from _reached(value)
     elif not isinstance(value, type) and not _ours(type(value).__module__):
         yield from list(getattr(value, "__dict__", {}).items())
+        slots = [name for base in type(value).__mro__ for name in vars(base).get("__slots__", ())]
+        yield from ((name, getattr(value, name, None)) for name in slots if not name.startswith("__"))
 
 
 def _reached(function: types.FunctionType) -> Iterator[tuple[object, Any]]:

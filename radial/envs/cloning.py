@@ -4,7 +4,9 @@ One env at a time, no autoreset; the search itself is in `evaluation`.
 """
 
 import hashlib
+import weakref
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
 import gymnasium
@@ -19,7 +21,8 @@ from radial.envs.atari_frames import DEFAULT_PRESET, GAMES, PRESETS
 from radial.envs.atari_pools import LastThree, Single
 from radial.envs.contract import actions_of, observation_shape
 from radial.envs.gymnasium_vec import quiet_about_age, simulator_of
-from radial.envs.make import suite_of
+from radial.envs.make import MAKING, suite_of
+from radial.envs.watchdog import Watchdog, watched
 
 _ROW = np.arange(1)
 
@@ -59,22 +62,27 @@ class Cloneable(Protocol):
         """Free the simulator."""
 
 
-def make_cloneable(spec: EnvSpec, seed: int) -> Cloneable:
-    """One env of suite atari or of Gymnasium's classic control, with discrete actions; the seed makes its stream."""
+def make_cloneable(spec: EnvSpec, seed: int, timeout: float | None = 60.0) -> Cloneable:
+    """One env of suite atari or of Gymnasium's classic control, with discrete actions; the seed makes its stream.
+
+    timeout  seconds that a step or reset may take before the process is ended, as with `make_env`; making it may take
+             five times as long; None: any time
+    """
     if not is_whole(seed, 0) or seed >= 2**31:
         raise BadInput(f"seed must be an integer in 0 … 2³¹ − 1, got {seed!r}")
     suite_of(spec)
-    if spec.suite == "atari":
-        return CloneableAtari(spec, seed)
-    if spec.suite in ("classic", "gymnasium") and _is_classic(spec.id):
-        return CloneableClassic(spec, seed)
+    with watched(None if timeout is None else MAKING * timeout, f"making {spec}"):
+        if spec.suite == "atari":
+            return CloneableAtari(spec, seed, timeout)
+        if spec.suite in ("classic", "gymnasium") and _is_classic(spec.id):
+            return CloneableClassic(spec, seed, timeout)
     raise BadInput(f"{spec} cannot be cloned; use suite atari or classic control, such as CartPole-v1 or Acrobot-v1")
 
 
 class CloneableAtari:
     """A game on one emulator, with the frames, presses and lives of the vector env."""
 
-    def __init__(self, spec: EnvSpec, seed: int) -> None:
+    def __init__(self, spec: EnvSpec, seed: int, timeout: float | None = None) -> None:
         preset = PRESETS[str(spec.options.get("preset", DEFAULT_PRESET))]
         if preset.stack > 1 or spec.options.get("backend") == "envpool":
             raise BadInput(f"{spec} cannot be cloned; use backend ale and preset radial-dqn or radial-a3c")
@@ -84,6 +92,7 @@ class CloneableAtari:
         self._games = Games(spec, self._three or self._single, buttons, 1)
         self._obs = torch.empty(0)
         self._ended = True
+        self._watchdog = _watchdog(self, spec, timeout)
         self.spec = spec
         self.engine: Mapping[str, str] = ale_engine(spec)
         self.observation_shape = self._games.observation_shape
@@ -92,13 +101,16 @@ class CloneableAtari:
 
     def reset(self) -> Tensor:
         """A new game after 1 … 30 no-ops, or with `episodic_life` the next life."""
-        self._obs, self._ended = torch.from_numpy(self._games.begin(_ROW)[0]), False
+        with self._watchdog:
+            obs = self._games.begin(_ROW)
+        self._obs, self._ended = torch.from_numpy(obs[0]), False
         return self._obs.clone()
 
     def step(self, action: int) -> tuple[Tensor, float, bool, bool]:
         """Press for four frames."""
         _check_step(self.spec, action, self.actions, self._ended)
-        obs, score, terminated, truncated = self._games.act(_ROW, np.array([action]))
+        with self._watchdog:
+            obs, score, terminated, truncated = self._games.act(_ROW, np.array([action]))
         self._obs, self._ended = torch.from_numpy(obs[0]), bool(terminated[0] | truncated[0])
         return self._obs.clone(), float(score[0]), bool(terminated[0]), bool(truncated[0])
 
@@ -124,13 +136,14 @@ class CloneableAtari:
         return _digest(emulator.serialize(), repr(around).encode(), self._obs.numpy().tobytes())
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Nothing to free but the watchdog."""
+        _stop(self._watchdog)
 
 
 class CloneableClassic:
     """CartPole, Acrobot, MountainCar: a few numbers are all there is."""
 
-    def __init__(self, spec: EnvSpec, seed: int) -> None:
+    def __init__(self, spec: EnvSpec, seed: int, timeout: float | None = None) -> None:
         options: dict[str, Any] = dict(spec.options)
         with quiet_about_age(spec.id):
             try:
@@ -146,6 +159,7 @@ class CloneableClassic:
         self._seed: int | None = seed
         self._obs = torch.empty(0)
         self._ended = True
+        self._watchdog = _watchdog(self, spec, timeout)
         self.spec = spec
         self.engine: Mapping[str, str] = {
             "backend": "gymnasium",
@@ -158,7 +172,8 @@ class CloneableClassic:
 
     def reset(self) -> Tensor:
         """The first episode is seeded."""
-        obs, _ = self._env.reset(seed=self._seed)
+        with self._watchdog:
+            obs, _ = self._env.reset(seed=self._seed)
         self._seed = None
         self._obs, self._ended = torch.from_numpy(np.array(obs)), False
         return self._obs.clone()
@@ -166,7 +181,8 @@ class CloneableClassic:
     def step(self, action: int) -> tuple[Tensor, float, bool, bool]:
         """One step of the simulation."""
         _check_step(self.spec, action, self.actions, self._ended)
-        obs, reward, terminated, truncated, _ = self._env.step(action)
+        with self._watchdog:
+            obs, reward, terminated, truncated, _ = self._env.step(action)
         self._obs, self._ended = torch.from_numpy(np.array(obs)), bool(terminated or truncated)
         return self._obs.clone(), float(reward), bool(terminated), bool(truncated)
 
@@ -194,7 +210,22 @@ class CloneableClassic:
 
     def close(self) -> None:
         """Free the simulation."""
+        _stop(self._watchdog)
         self._env.close()
+
+
+def _watchdog(env: Cloneable, spec: EnvSpec, timeout: float | None) -> AbstractContextManager[None]:
+    """A watch over steps and resets, which ends with the env."""
+    if timeout is None:
+        return nullcontext()
+    watchdog = Watchdog(timeout, f"a step or reset of {spec}")
+    weakref.finalize(env, watchdog.stop)
+    return watchdog
+
+
+def _stop(watchdog: AbstractContextManager[None]) -> None:
+    if isinstance(watchdog, Watchdog):
+        watchdog.stop()
 
 
 def _is_classic(id: str) -> bool:

@@ -1,14 +1,17 @@
 """What is saved comes back exactly: the same futures, whatever came in between; and fingerprints tell states apart."""
 
 import importlib.util
+import time
 
 import pytest
 import torch
+from gymnasium.envs.classic_control import CartPoleEnv
 from torch import Tensor
 
 from radial.core.data import BadInput, EnvSpec
 from radial.envs.cloning import Cloneable, make_cloneable
 from radial.envs.make import env_seeds, make_env
+from radial.envs.watchdog import Watchdog
 
 HAVE_ALE = importlib.util.find_spec("ale_py") is not None
 needs_ale = pytest.mark.skipif(not HAVE_ALE, reason="ale-py is not installed")
@@ -186,3 +189,22 @@ def test_bad_input_names_what_to_use() -> None:
     for action in (2, -1, 0.0, True):
         with pytest.raises(BadInput, match="action must be an integer in 0 … 1"):
             env.step(action)  # type: ignore[arg-type]
+
+
+def test_steps_and_making_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow step, then a slow constructor; a process that hangs would be ended."""
+    ended: list[str] = []
+    monkeypatch.setattr(Watchdog, "_end", lambda dog: ended.append(dog.what))
+    spec = EnvSpec("classic", "CartPole-v1")
+    env = make_cloneable(spec, 0, timeout=0.1)
+    env.reset()
+    assert not ended
+    monkeypatch.setattr(CartPoleEnv, "step", lambda *_: time.sleep(0.4))
+    with pytest.raises(TypeError):
+        env.step(0)
+    env.close()
+    assert set(ended) == {"a step or reset of classic/CartPole-v1"}
+    ended.clear()
+    monkeypatch.setattr("radial.envs.cloning.CloneableClassic", lambda *_: time.sleep(0.4))
+    make_cloneable(spec, 0, timeout=0.02)
+    assert set(ended) == {"making classic/CartPole-v1"}

@@ -76,13 +76,18 @@ def check_kind(path: Path, folder: bool) -> None:
 
 
 def open_plain(path: str | Path, flags: int) -> int:
-    """A handle of a regular file, opened without following a link or waiting for a pipe; an `opener` for `open`."""
+    """A handle of a regular file, opened without following a link or waiting for a pipe; an `opener` for `open`.
+
+    To write, it must have one name: what is written through a hard link is written into another file.
+    """
     try:
         handle = os.open(path, flags | _NO_LINKS, 0o644)
     except OSError:
         check_kind(Path(path), folder=False)
         raise
-    if not stat.S_ISREG(os.fstat(handle).st_mode):
+    found = os.fstat(handle)
+    shared = found.st_nlink > 1 and flags & (os.O_WRONLY | os.O_RDWR)  # another name of someone else's file
+    if not stat.S_ISREG(found.st_mode) or shared:
         os.close(handle)
         raise BadInput(f"{path} must be a regular file and no link, or not be there")
     return handle

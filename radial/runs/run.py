@@ -30,8 +30,10 @@ from radial.runs.files import (
     DiskFull,
     check_kind,
     check_plain,
+    one_line,
     open_plain,
     read_json,
+    require,
     warn,
     write_atomic,
     writing,
@@ -199,6 +201,8 @@ class Run:
             warn(f"{folder} holds no checkpoint yet: the run begins again at step 0")
         else:
             path, tensors, manifest = found
+            same = manifest["state"].get("step", manifest["step"]) == manifest["step"]
+            require(same, path, "holds the state of another step than its own")
             self.restored = (_Saved(path, tensors), _saved(path, manifest["state"]))
             self._saved = self._logged = manifest["step"]
             self.exact = manifest["exact"] and _same_conditions(manifest)
@@ -265,6 +269,18 @@ class Run:
         if before not in (None, dict(engine)) and self.exact:
             warn(f"the simulator was {before} and is now {dict(engine)}: the resumed run is not exact")
             self.exact = False
+
+    @contextmanager
+    def restoring(self) -> Iterator[None]:
+        """Around the loop's own restoring: values of another type or shape than it saves make a corrupt checkpoint."""
+        try:
+            yield
+        except BadInput:
+            raise
+        except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError, RuntimeError) as error:
+            assert isinstance(self.restored, tuple)
+            path = getattr(self.restored[1], "path", self.folder)
+            raise Corrupt(f"{path} holds values that no run can be resumed from: {one_line(error)}") from None
 
     @property
     def signal(self) -> int | None:

@@ -245,6 +245,20 @@ def test_a_link_put_there_later_is_not_followed_either(tmp_path: Path) -> None:
     assert victim.read_text() == "precious"
 
 
+@pytest.mark.parametrize("name", ["lock", "metrics.jsonl"])
+def test_another_name_of_a_file_is_not_written_to(tmp_path: Path, name: str) -> None:
+    """A hard link looks like any file, but what is written through it is written into another one."""
+    run, victim = tmp_path / "run", tmp_path / "victim"
+    run.mkdir()
+    victim.write_text("precious")
+    (run / name).hardlink_to(victim)
+    with pytest.raises(BadInput, match=f"{name} must be a regular file and no link"):
+        new(run)
+    assert victim.read_text() == "precious"
+    victim.unlink()  # now it has one name
+    new(run, resume=name == "metrics.jsonl").close()
+
+
 def test_two_processes_do_not_share_a_folder(tmp_path: Path) -> None:
     with new(tmp_path), pytest.raises(BadInput, match=rf"in use by another process \(pid {os.getpid()} on "):
         new(tmp_path, resume=True)

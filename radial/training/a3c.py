@@ -123,7 +123,8 @@ def train_a3c(
         training = set_up(config, seed, torch.device(device), init)
         training.guide, training.attack = guide, attack
         if run.restored is not None:
-            training.restore(*run.restored)
+            with run.restoring():
+                training.restore(*run.restored)
         if config.workers == 1:
             _synchronous(run, training, threads)
         elif training.step < config.total_steps:
@@ -240,7 +241,7 @@ class Training:
         """Restore everything from a checkpoint."""
         self.model.restore(tensors)
         self.rng.set_state(tensors["rng"])
-        self.returns.extend(state["returns"], state["lengths"])
+        self.returns.restore(state["returns"], state["lengths"])
         self.step, self.restarts = int(state["step"]), int(state["restarts"])
         self._logged = self.step
         if self.guide is not None:

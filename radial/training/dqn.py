@@ -57,7 +57,8 @@ def train_dqn(
         adversary = None if attack is None else RolloutAttack(attack, actor, config.attack_probability, config.compile)
         on_replay = adversary if config.attack_on != "acting" else None
         if run.restored is not None:
-            step = _restore(run, learner, replay, returns, rng, folder, guide)
+            with run.restoring():
+                step = _restore(run, learner, replay, returns, rng, folder, guide)
         env: VecEnv | None = None
         began, logged = time.perf_counter(), step
         while step < config.total_steps:

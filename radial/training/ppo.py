@@ -197,7 +197,8 @@ def train_ppo(
         actor = sight.actor(config.compile)
         partners = partners_of(config, agent, seed, attack, make)
         if run.restored is not None:
-            step, update = _restore(run, agent, learner, scale, returns, rng, guide, partners)
+            with run.restoring():
+                step, update = _restore(run, agent, learner, scale, returns, rng, guide, partners)
         env: VecEnv | None = None
         while step < config.total_steps:
             if env is None:  # at the start and after each checkpoint, in interrupted and uninterrupted runs alike

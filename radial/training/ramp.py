@@ -77,8 +77,10 @@ class Ramp:
         return {name: getattr(self, name) for name in names}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from a saved state."""
+        """Resume from a saved state; what is no number is a ValueError."""
         for name in self.state():
+            if type(state[name]) not in (int, float) and (name, state[name]) != ("reference", None):
+                raise ValueError(f"{name} of the ramp must be a number, got {state[name]!r}")
             setattr(self, name, state[name])
 
 

@@ -106,6 +106,15 @@ class Returns:
         self.returns = (self.returns + returns)[-self.window :]
         self.lengths = (self.lengths + lengths)[-self.window :]
 
+    def restore(self, returns: list[float], lengths: list[float]) -> None:
+        """Resume from a checkpoint; what is no list of as many numbers is a ValueError."""
+        for values in (returns, lengths):
+            if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
+                raise ValueError("returns and lengths must be lists of numbers")
+        if len(returns) != len(lengths):
+            raise ValueError(f"{len(returns)} returns and {len(lengths)} lengths")
+        self.returns, self.lengths = list(returns), list(lengths)
+
     def mean(self) -> float | None:
         """The mean return of the last episodes; None before the first has ended."""
         return sum(self.returns) / len(self.returns) if self.returns else None

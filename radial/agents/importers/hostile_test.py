@@ -754,47 +754,14 @@ def test_a_missing_field_is_named(folder: Path) -> None:
 
 def mutated(data: bytes, rng: random.Random) -> bytes:
     """A few bytes changed, removed or repeated."""
-    changed = bytearray(data)
-    for _ in range(rng.randint(1, 4)):
-        at = rng.randrange(len(changed))
-        match rng.randrange(3):
+    changed, draw = bytearray(data), rng.random  # randrange takes four times as long
+    for _ in range(1 + int(4 * draw())):
+        at, length = int(len(changed) * draw()), 1 + int(9 * draw())
+        match int(3 * draw()):
             case 0:
-                changed[at] = rng.randrange(256)
+                changed[at] = int(256 * draw())
             case 1:
-                del changed[at : at + rng.randint(1, 9)]
+                del changed[at : at + length]
             case 2:
-                changed[at:at] = changed[at : at + rng.randint(1, 9)]
+                changed[at:at] = changed[at : at + length]
     return bytes(changed)
-
-
-def damage(folder: Path, rounds: int, seed: int) -> int:
-    """Whatever happens to a file, the answer is an agent with finite numbers or one line; returns how many files."""
-    rng, path = random.Random(seed), folder.parent / "a.model"
-    whole, weights, card = program(), (folder / WEIGHTS).read_bytes(), (folder / CARD).read_bytes()
-    archive, procgen_path, tensors = model(), folder.parent / "a.pt", state_dict()
-    for _ in range(rounds):
-        procgen_path.write_bytes(procgen(mutated(tensors, rng)))
-        _loads_or_refuses(procgen_path)
-        path.write_bytes(mutated(archive, rng))
-        _loads_or_refuses(path)
-        path.write_bytes(model(mutated(whole, rng)))  # the pickle alone: the archive's checksums stay right
-        _loads_or_refuses(path)
-        (folder / CARD).write_bytes(mutated(card, rng))
-        _loads_or_refuses(folder)
-        (folder / CARD).write_bytes(card)
-        change_weights(folder, mutated(weights, rng))
-        _loads_or_refuses(folder)
-    return 5 * rounds
-
-
-@pytest.mark.parametrize("rounds", [100, pytest.param(25_000, marks=pytest.mark.nightly)])
-def test_random_damage(rounds: int, folder: Path) -> None:
-    assert damage(folder, rounds, seed=0) == 5 * rounds
-
-
-def _loads_or_refuses(path: Path) -> None:
-    answer = attempt(path)
-    if isinstance(answer, str):
-        assert "\n" not in answer
-    else:
-        assert all(tensor.isfinite().all() for tensor in answer.state_dict().values())

@@ -20,6 +20,7 @@ WIDEST = 1 << 20
 # Activations that the bounds have rules for, by the name torch gives the class.
 ACTIVATIONS: dict[str, type[nn.Module]] = {
     "ReLU": nn.ReLU, "Tanh": nn.Tanh, "ELU": nn.ELU, "LeakyReLU": nn.LeakyReLU, "Sigmoid": nn.Sigmoid,
+    "SiLU": nn.SiLU, "GELU": nn.GELU,
 }  # fmt: skip
 NATURE = ((8, 4), (4, 2), (3, 1))  # kernel and stride of the three convolutions of Mnih et al. (2015)
 

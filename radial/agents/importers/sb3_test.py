@@ -80,6 +80,8 @@ CASES: dict[str, tuple[str, str, Any, Any, dict[str, Any]]] = {
     "dqn": ("DQN", "MlpPolicy", VECTOR, CHOICE, {**REPLAY, "policy_kwargs": {"net_arch": [8, 9, 10]}}),
     "dqn, narrow": ("DQN", "MlpPolicy", VECTOR, CHOICE, {**REPLAY, "policy_kwargs": {"net_arch": [12, 9, 5]}}),
     "dqn, tanh": ("DQN", "MlpPolicy", VECTOR, CHOICE, {**REPLAY, "policy_kwargs": {"activation_fn": nn.Tanh}}),
+    "dqn, silu": ("DQN", "MlpPolicy", VECTOR, CHOICE, {**REPLAY, "policy_kwargs": {"activation_fn": nn.SiLU}}),
+    "ppo, gelu": ("PPO", "MlpPolicy", VECTOR, CHOICE, {**SMALL, "policy_kwargs": {"activation_fn": nn.GELU}}),
     "dqn, small frames": ("DQN", "CnnPolicy", PICTURE, CHOICE, REPLAY),
     "dqn, frames": ("DQN", "CnnPolicy", ATARI, CHOICE, REPLAY),
     "a2c, relu": ("A2C", "MlpPolicy", VECTOR, TORQUES, {**SMALL, "policy_kwargs": WIDTHS}),
@@ -97,6 +99,8 @@ NOT_OURS = {
     "ppo, frames of -1 … 1": "a policy of radial sees vectors",
     "ppo, dark bytes": "not an MLP",
     "dqn, tanh": "not an MLP of at least 2 hidden layers with relu",
+    "dqn, silu": "not an MLP of at least 2 hidden layers with relu",
+    "ppo, gelu": "not an MLP",
     "dqn, small frames": "the network of Mnih et al",
 }
 
@@ -271,7 +275,7 @@ def ppo(action: Any = CHOICE, policy: Any = "MlpPolicy", **settings: Any) -> Any
 
 UNREAD: dict[str, tuple[Callable[[], Any], str]] = {
     "activation": (
-        lambda: ppo(policy_kwargs={"activation_fn": nn.SiLU}),
+        lambda: ppo(policy_kwargs={"activation_fn": nn.Mish}),
         "activation_fn must be one of torch.nn's ReLU, Tanh",
     ),
     "own activation by a known name": (
