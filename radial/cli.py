@@ -32,7 +32,10 @@ MAX_LINE = 2_000  # characters of a message
 
 DESCRIPTION = "Train, attack and certify deep-RL agents that withstand perturbed observations."
 COMMANDS = (audit, train, robustify, evaluate, certify, export, report, reproduce, recipes, version)
-ZOO: dict[str, Callable[..., None]] = {"list": list_zoo, "add": add_zoo}
+# Commands that stand below another, with its line of help.
+GROUPS: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
+    "zoo": ("the trained agents that come with radial", {"list": list_zoo, "add": add_zoo}),
+}
 # By what they measure; imported when one is asked for, since they bring torch with them.
 BENCH = {
     "bounds": "each bound method against the plain network: time and memory",
@@ -43,8 +46,10 @@ BENCH = {
     "guard": "the run-time guard against the plain agent, per step",
 }
 NAMES: dict[str, Sequence[str]] = {
-    **{command.__name__: () for command in COMMANDS}, "zoo": tuple(ZOO), "bench": tuple(BENCH),
-}  # fmt: skip
+    **{command.__name__: () for command in COMMANDS},
+    **{name: tuple(commands) for name, (_, commands) in GROUPS.items()},
+    "bench": tuple(BENCH),
+}
 
 
 def build(arguments: Sequence[str]) -> SubcommandApp:
@@ -55,7 +60,8 @@ def build(arguments: Sequence[str]) -> SubcommandApp:
     app = SubcommandApp()
     for command in COMMANDS:
         app.command(later(command))
-    app.command(_group(ZOO), name="zoo", help="the trained agents that come with the repository")
+    for name, (text, commands) in GROUPS.items():
+        app.command(_group(commands), name=name, help=text)
     everything = any(argument.startswith("--tyro-") for argument in arguments)
     benches = {name: _bench(name, everything or list(arguments[:2]) == ["bench", name]) for name in BENCH}
     app.command(_group(benches), name="bench", help="measure speed and memory on this machine, as ratios in one run")
