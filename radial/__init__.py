@@ -14,7 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from radial.commands import interrupt as _interrupt  # noqa: F401  first, since all others take seconds
+from radial.commands import interrupt as _interrupt  # noqa: F401  before anything that takes a while
 from radial.version import __version__
 
 if TYPE_CHECKING:  # for editors and type checkers; a name is imported when it is first asked for, and torch with it

@@ -38,8 +38,11 @@ DESCRIPTION = "Train, attack and certify deep-RL agents that withstand perturbed
 COMMANDS = (
     audit, train, robustify, evaluate, play, certify, export, push, report, reproduce, leaderboard, recipes, version,
 )  # fmt: skip
-ATTACK: dict[str, Callable[..., None]] = {"fit": fit_attack}
-ZOO: dict[str, Callable[..., None]] = {"list": list_zoo, "add": add_zoo}
+# Commands that stand below another, with its line of help.
+GROUPS: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {
+    "attack": ("adversaries that learn: train one against an agent", {"fit": fit_attack}),
+    "zoo": ("the trained agents that come with radial", {"list": list_zoo, "add": add_zoo}),
+}
 # By what they measure; imported when one is asked for, since they bring torch with them.
 BENCH = {
     "bounds": "each bound method against the plain network: time and memory",
@@ -51,8 +54,10 @@ BENCH = {
     "attacks": "training an adversary against training an agent",
 }
 NAMES: dict[str, Sequence[str]] = {
-    **{command.__name__: () for command in COMMANDS}, "attack": tuple(ATTACK), "zoo": tuple(ZOO), "bench": tuple(BENCH),
-}  # fmt: skip
+    **{command.__name__: () for command in COMMANDS},
+    **{name: tuple(commands) for name, (_, commands) in GROUPS.items()},
+    "bench": tuple(BENCH),
+}
 
 
 def build(arguments: Sequence[str]) -> SubcommandApp:
@@ -63,8 +68,8 @@ def build(arguments: Sequence[str]) -> SubcommandApp:
     app = SubcommandApp()
     for command in COMMANDS:
         app.command(later(command))
-    app.command(_group(ATTACK), name="attack", help="adversaries that learn: train one against an agent")
-    app.command(_group(ZOO), name="zoo", help="the trained agents that come with the repository")
+    for name, (text, commands) in GROUPS.items():
+        app.command(_group(commands), name=name, help=text)
     everything = any(argument.startswith("--tyro-") for argument in arguments)
     benches = {name: _bench(name, everything or list(arguments[:2]) == ["bench", name]) for name in BENCH}
     app.command(_group(benches), name="bench", help="measure speed and memory on this machine, as ratios in one run")

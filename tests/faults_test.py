@@ -504,7 +504,7 @@ def test_ctrl_c_while_importing_is_quiet() -> None:
         "sys.meta_path.insert(0, Finder())\n"
     )
     path = os.pathsep.join([str(hook.absolute()), *sys.path])
-    done = python("-m", "radial", "version", PYTHONPATH=path)
+    done = python("-m", "radial", "recipes", PYTHONPATH=path)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
-    done = python("-c", "import radial", PYTHONPATH=path)  # a library leaves signals alone
+    done = python("-c", "from radial import Ball", PYTHONPATH=path)  # a library leaves signals alone
     assert "KeyboardInterrupt" in done.stderr

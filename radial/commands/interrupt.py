@@ -1,7 +1,7 @@
 """Ctrl-C while the `radial` command still imports: exit code 130 and not a word.
 
-Importing the package takes seconds, so this module is imported first. Where the package is imported as a library,
-nothing changes.
+This module is imported first, before the parser and the commands; once a command runs, which imports torch, Ctrl-C is
+KeyboardInterrupt again. Where the package is imported as a library, nothing changes.
 """
 
 import os

@@ -78,8 +78,17 @@ class Returns:
         return {"returns": self.returns, "lengths": self.lengths, "by_env": self.by_env}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Resume from a saved state; older ones do not say which env an episode was of."""
-        self.returns, self.lengths = list(state["returns"]), list(state["lengths"])
+        """Resume from a saved state; older ones do not say which env an episode was of.
+
+        What is no list of as many numbers is a ValueError.
+        """
+        returns, lengths = state["returns"], state["lengths"]
+        for values in (returns, lengths):
+            if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
+                raise ValueError("returns and lengths must be lists of numbers")
+        if len(returns) != len(lengths):
+            raise ValueError(f"{len(returns)} returns and {len(lengths)} lengths")
+        self.returns, self.lengths = list(returns), list(lengths)
         self.by_env = [list(each) for each in state.get("by_env", self.by_env)]
 
     def forget(self) -> None:
@@ -105,15 +114,6 @@ class Returns:
         """Add episodes that ended elsewhere."""
         self.returns = (self.returns + returns)[-self.window :]
         self.lengths = (self.lengths + lengths)[-self.window :]
-
-    def restore(self, returns: list[float], lengths: list[float]) -> None:
-        """Resume from a checkpoint; what is no list of as many numbers is a ValueError."""
-        for values in (returns, lengths):
-            if not isinstance(values, list) or not all(type(value) in (int, float) for value in values):
-                raise ValueError("returns and lengths must be lists of numbers")
-        if len(returns) != len(lengths):
-            raise ValueError(f"{len(returns)} returns and {len(lengths)} lengths")
-        self.returns, self.lengths = list(returns), list(lengths)
 
     def mean(self) -> float | None:
         """The mean return of the last episodes; None before the first has ended."""

@@ -34,7 +34,8 @@ class StepBound:
         valid_range: tuple[float, float] | None = None, *, compiled: bool = True,
     ) -> None:  # fmt: skip
         self.network, self.names, self.p = network, tuple(names), p
-        self.low, self.high = valid_range or (None, None)
+        self.low: float | None = None if valid_range is None else valid_range[0]
+        self.high: float | None = None if valid_range is None else valid_range[1]
         self.compiled = compiled and can_compile()
         self._arithmetic = _Arithmetic(self)
         self._native: dict[bool, Compiled] = {}
