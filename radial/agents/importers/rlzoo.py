@@ -34,6 +34,7 @@ class ZooSettings:
     stack       frames or vectors stacked by VecFrameStack
     wrappers    names of the env's wrappers
     env         its id
+    unread      why a file of such a name could not be read: it may be about something else
     """
 
     source: Path | None = None
@@ -41,6 +42,7 @@ class ZooSettings:
     stack: int = 1
     wrappers: tuple[str, ...] = ()
     env: str | None = None
+    unread: tuple[str, ...] = ()
 
     def recipe(self) -> dict[str, str]:
         """What it adds to the recipe on an agent's card."""
@@ -67,16 +69,17 @@ def statistics_of(path: Path) -> Path | None:
 
 def trained(path: Path) -> ZooSettings:
     """The settings in `config.yml` and `args.yml`."""
-    settings, source = _first(path, SETTINGS)
-    arguments, _ = _first(path, ARGUMENTS)
+    unread: list[str] = []
+    settings, source = _first(path, SETTINGS, unread)
+    arguments, _ = _first(path, ARGUMENTS, unread)
     env = arguments.get("env")
     env = env if isinstance(env, str) and len(env) < LONGEST and env.isprintable() else None
     if source is None:
-        return ZooSettings(env=env)
+        return ZooSettings(env=env, unread=tuple(unread))
     stack = settings.get("frame_stack", 1)
     return ZooSettings(
         source, _normalized(settings), stack if type(stack) is int and stack > 0 else 1,
-        tuple(_wrappers(settings.get("env_wrapper"))), env,
+        tuple(_wrappers(settings.get("env_wrapper"))), env, tuple(unread),
     )  # fmt: skip
 
 
@@ -91,7 +94,7 @@ def check_wrappers(path: Path, told: ZooSettings, pictures: bool) -> list[str]:
         raise BadInput(f"{path}: {why}: rr.wrap takes the network")
     others = [name for name in last if name not in KNOWN_WRAPPERS]
     said = clean(", ".join(others), keep="")[:200]
-    return [f"trained with {said}, which is not applied here"] if others else []
+    return [*told.unread, *([f"trained with {said}, which is not applied here"] if others else [])]
 
 
 def _normalized(settings: dict[str, Any]) -> bool | None:
@@ -102,7 +105,7 @@ def _normalized(settings: dict[str, Any]) -> bool | None:
         if isinstance(words, dict) and isinstance(words.get("norm_obs"), bool):
             return bool(words["norm_obs"])
     if told is None:
-        return False
+        return None  # the agent's own file may tell
     return told is not False and told != "False"
 
 
@@ -131,12 +134,14 @@ def _wrappers(told: Any) -> list[str]:
 # --------------------------------------------------------------------------------------------------------- inert YAML
 
 
-def _first(path: Path, name: str) -> tuple[dict[str, Any], Path | None]:
-    """The first such file near the agent."""
-    for folder in folders_of(path):
-        file = folder / name
+def _first(path: Path, name: str, unread: list[str]) -> tuple[dict[str, Any], Path | None]:
+    """The first such file near the agent; one that cannot be read is added to `unread`."""
+    for file in (folder / name for folder in folders_of(path)):
         if file.is_file():
-            return read_settings(file), file
+            try:
+                return read_settings(file), file
+            except BadInput as error:
+                unread.append(clean(str(error), keep="")[:300])
     return {}, None
 
 

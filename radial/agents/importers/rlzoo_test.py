@@ -51,6 +51,13 @@ def test_settings_of_the_zoo(agent: Path) -> None:
     ]
 
 
+def test_a_file_of_that_name_that_is_no_such_is_noted(agent: Path) -> None:
+    (agent.parent / "config.yml").write_text("- 1\n")  # another program's
+    told = trained(agent)
+    assert told.normalized  # the next one is
+    assert "config.yml must hold a mapping" in told.unread[0]
+
+
 @pytest.mark.parametrize(
     ("normalize", "observations"),
     [

@@ -143,7 +143,7 @@ def _result(who: Audited, clean: Begun, facts: dict[str, Any], radii: Sequence[f
     if clean.horizon is not None:
         result.notes.append(f"no clean episode ended in time: returns are those of the first {clean.horizon} steps")
     elif len(found.returns) < episodes:
-        result.notes.append(f"{len(found.returns)} of {episodes} clean episodes ended in time, short ones first")
+        result.notes.append(f"there was time for {len(found.returns)} of {episodes} clean episodes")
     if clean.random is not None and nominal.mean <= clean.random:
         result.warnings.append(
             f"the clean return, {nominal.mean:.1f}, is no better than that of random actions, {clean.random:.1f}: is "

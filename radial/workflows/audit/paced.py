@@ -62,6 +62,10 @@ class Paced:
     pace: Tempo
     notes: list[str]
 
+    def least(self, what: str) -> float:
+        """An estimate of the seconds of as few episodes as make sense."""
+        return self.pace.seconds(what, LEAST_OF_FRAMES if self.clean.frames else LEAST)
+
     def count(self, what: str, seconds: float, most: int) -> int:
         """As many episodes as fit into the time, but so few only as make it quicker."""
         return min(most, max(self.pace.episodes(what, seconds, most), LEAST_OF_FRAMES if self.clean.frames else LEAST))
