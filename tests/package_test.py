@@ -38,7 +38,7 @@ def test_every_declared_dependency_imports() -> None:
 
 def test_extras_are_complete() -> None:
     extras = PROJECT["optional-dependencies"]
-    assert {"atari", "mujoco", "envpool", "procgen", "report", "sb3", "onnx", "all", "dev"} == set(extras)
+    assert {"atari", "mujoco", "envpool", "procgen", "report", "sb3", "onnx", "hub", "all", "dev"} == set(extras)
     assert "mujoco>=3.3,<4" in extras["mujoco"]
     assert "torch==2.13.0" in (ROOT / "constraints.txt").read_text()
 
