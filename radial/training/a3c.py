@@ -241,7 +241,7 @@ class Training:
         """Restore everything from a checkpoint."""
         self.model.restore(tensors)
         self.rng.set_state(tensors["rng"])
-        self.returns.restore(state["returns"], state["lengths"])
+        self.returns.restore(state)
         self.step, self.restarts = int(state["step"]), int(state["restarts"])
         self._logged = self.step
         if self.guide is not None:
