@@ -21,8 +21,12 @@ from radial.agents.q_agent import QAgent
 from radial.agents.saved import save
 from radial.attacks import ATTACKS
 from radial.attacks.compounding import Compounding
+from radial.attacks.corners import Corners
 from radial.attacks.gradient import FGSM, MAD, PGD, Critic, NoAttack, RandomNoise
+from radial.attacks.learned.adversaries import PAAD, SARL, Learned, LearnedAttack
+from radial.attacks.learned.stored import load_attack, save_attack
 from radial.attacks.sarsa import RobustSarsa
+from radial.attacks.timing import Timed
 from radial.attacks.transfer import Transfer
 from radial.bounds.certify import certify_action
 from radial.bounds.layers import UnsupportedLayer
@@ -51,11 +55,12 @@ from radial.workflows.robustify import Robustified, robustify
 from radial.workflows.train import train
 
 __all__ = [
-    "ATTACKS", "FGSM", "MAD", "METHODS", "PGD", "RECIPES", "SUITES", "A3CConfig", "ActorCritic", "AtariActorCritic",
-    "AuditResult", "BadInput", "Ball", "Bounds", "CategoricalAgent", "Compounding", "Constant", "Critic", "DQNConfig",
-    "EnvSpec", "Evaluation", "Exponential", "GaussianAgent", "ImpalaAgent", "ImpalaResNet", "Linear", "NoAttack",
-    "PPOConfig", "QAgent", "RandomNoise", "RobustSarsa", "Robustified", "Smoothed", "SoundnessError", "Step",
-    "Transfer", "UnsupportedLayer", "Verdict", "__version__", "a3c", "acr", "assert_robust", "audit", "awc", "best_of",
-    "certify_action", "crown", "crown_ibp", "dqn", "evaluate", "gwc", "ibp", "load", "make_env", "mixed",
-    "possible_actions", "ppo", "reach", "recipe", "robustify", "save", "sound", "train", "wrap",
+    "ATTACKS", "FGSM", "MAD", "METHODS", "PAAD", "PGD", "RECIPES", "SARL", "SUITES", "A3CConfig", "ActorCritic",
+    "AtariActorCritic", "AuditResult", "BadInput", "Ball", "Bounds", "CategoricalAgent", "Compounding", "Constant",
+    "Corners", "Critic", "DQNConfig", "EnvSpec", "Evaluation", "Exponential", "GaussianAgent", "ImpalaAgent",
+    "ImpalaResNet", "Learned", "LearnedAttack", "Linear", "NoAttack", "PPOConfig", "QAgent", "RandomNoise",
+    "RobustSarsa", "Robustified", "Smoothed", "SoundnessError", "Step", "Timed", "Transfer", "UnsupportedLayer",
+    "Verdict", "__version__", "a3c", "acr", "assert_robust", "audit", "awc", "best_of", "certify_action", "crown",
+    "crown_ibp", "dqn", "evaluate", "gwc", "ibp", "load", "load_attack", "make_env", "mixed", "possible_actions",
+    "ppo", "reach", "recipe", "robustify", "save", "save_attack", "sound", "train", "wrap",
 ]  # fmt: skip

@@ -10,12 +10,13 @@ from radial.attacks.compounding import Compounding
 from radial.attacks.corners import Corners
 from radial.attacks.gradient import FGSM, MAD, PGD, Critic, NoAttack, RandomNoise
 from radial.attacks.learned.adversaries import PAAD, SARL, Adversary, Learned
+from radial.attacks.learned.strong import StrongPGD
 from radial.attacks.sarsa import RobustSarsa
 from radial.attacks.transfer import Transfer
 from radial.core.agent import Attack
 
 # An attack that must learn first has `fit(agent, env, seed) → Attack` in place of `perturb`; `evaluate` calls it.
-ATTACKS: dict[str, Callable[[], Attack | RobustSarsa | Compounding | Transfer | Adversary]] = {
+ATTACKS: dict[str, Callable[[], Attack | RobustSarsa | Compounding | Transfer | Adversary | StrongPGD]] = {
     "none": NoAttack,
     "random": RandomNoise,
     "critic": Critic,
@@ -26,7 +27,7 @@ ATTACKS: dict[str, Callable[[], Attack | RobustSarsa | Compounding | Transfer | 
     "transfer": Transfer,
     "pgd": PGD,
     "pgd-procgen": PGD.procgen,
-    "pgd-strong": PGD.strong,
+    "pgd-strong": StrongPGD,
     "fgsm": FGSM,
     "corners": Corners,
     "sarl": SARL,

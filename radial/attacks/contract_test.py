@@ -15,6 +15,7 @@ from radial.attacks.compounding import Compounding
 from radial.attacks.fitting_test import LinearWorld, random_agent
 from radial.attacks.gradient import PGD
 from radial.attacks.learned.adversaries import Adversary
+from radial.attacks.learned.strong import StrongPGD
 from radial.attacks.sarsa import RobustSarsa
 from radial.attacks.transfer import Transfer
 from radial.core.ball import NORMS, Ball
@@ -52,6 +53,8 @@ def attack(request: pytest.FixtureRequest, agent: Any) -> Any:
         made = replace(made, samples=400, epochs=5, hidden=16)
     elif isinstance(made, Adversary):
         made = replace(made, radius=RADIUS, steps=192, rollout=32, minibatch=16, epochs=1, hidden=(8,), compile=False)
+    elif isinstance(made, StrongPGD):
+        made = replace(made, radius=RADIUS)
     if hasattr(made, "fit"):
         made = made.fit(agent, LinearWorld(4, discrete=agent.log_std is None), 0)
     return made

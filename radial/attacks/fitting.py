@@ -49,7 +49,7 @@ class Rollouts:
     """An agent at play in a vector env, collected in pieces; the episodes go on from one piece to the next."""
 
     def __init__(self, agent: Agent, env: VecEnv, rng: torch.Generator, *, stochastic: bool, discount: float) -> None:
-        _check_spaces(agent, env)
+        check_spaces_of(agent, env)
         self.agent, self.env, self.rng = agent, as_trained(agent, env), rng
         self.stochastic = stochastic
         self.scale = RewardScale(env.num_envs, discount)
@@ -97,7 +97,7 @@ def fresh_env(env: EnvSpec | VecEnv, num_envs: int, seed: int) -> Iterator[VecEn
         made.close()
 
 
-def _check_spaces(agent: Agent, env: VecEnv) -> None:
+def check_spaces_of(agent: Agent, env: VecEnv) -> None:
     """Refuse an agent whose spaces are not the env's."""
     shape = env.observation_shape if agent.observation_shape is None else agent.observation_shape
     if (shape, agent.actions) != (env.observation_shape, env.actions):

@@ -4,6 +4,7 @@
 """
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -68,7 +69,7 @@ class TimedAttack:
 class Timed:
     """An attack in a share of the steps only: those whose preference lies in the top `share` of clean play."""
 
-    attack: object  # ready, or one with `fit`
+    attack: Any  # ready, or one with `fit`
     share: float
     samples: int = 4_096
     num_envs: int = 16

@@ -27,6 +27,7 @@ from radial.core.ball import NORMS, Ball
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
 
 AdversaryPolicy = GaussianAgent | CategoricalAgent
+WARM_RATE = 0.3  # of the learning rate, where a training starts from a constant
 FORMS: dict[str, type[Shift] | type[Steer]] = {"sarl": Shift, "paad": Steer}
 
 
@@ -42,6 +43,26 @@ class LearnedAttack(Memoryless):
     policy: AdversaryPolicy = field(repr=False)
     form: Form = field(repr=False)
     record: Mapping[str, Any] = field(repr=False)  # agent, env, seed, the trials, the curve: plain JSON
+
+    @property
+    def acts(self) -> str:
+        """How it acts: "deterministic" or "sampled"."""
+        return "sampled" if self.sampled else "deterministic"
+
+    @property
+    def validation(self) -> float | None:
+        """The agent's mean return under it on the validation episodes; None without any."""
+        return min(self.record["validation"].values(), default=None)
+
+    @property
+    def curve(self) -> list[list[float]]:
+        """Env steps spent so far, and the lowest validation return so far."""
+        return list(self.record["curve"])
+
+    @property
+    def chosen(self) -> Mapping[str, Any]:
+        """The settings of the training that won: kind, learning rate, number, round, steps, validation."""
+        return min(self.record["trials"], key=lambda trial: trial["validation"], default={})
 
     def draws_nothing(self, agent: Agent) -> bool:
         """Unless it samples."""
@@ -134,7 +155,9 @@ class Adversary:
     def candidates(self) -> list[Candidate]:
         """The trainings of the first round."""
         count = max(1, min(self.restarts, self.steps // self.rollout))
-        return [Candidate(self.kinds[0], self.learning_rate, number) for number in range(count)]
+        warm, rate = count // 2, self.learning_rate
+        some = [Candidate(self.kinds[0], WARM_RATE * rate, number, warm=True) for number in range(warm)]
+        return some + [Candidate(self.kinds[0], rate, number) for number in range(count - warm)]
 
     def form(self, kind: str) -> Form:
         """What the actions of such an adversary mean."""
@@ -201,6 +224,7 @@ class Learned(Adversary):
     """Both kinds at several learning rates: successive halving within the budget, no sweep by hand.
 
     restarts  of each setting
+    rates     the highest starts from nothing, the others from the worst constants
     """
 
     steps: int = 2_400_000
@@ -215,4 +239,5 @@ class Learned(Adversary):
 
     def candidates(self) -> list[Candidate]:  # noqa: D102
         pairs = [(kind, rate) for kind in self.kinds for rate in self.rates]
-        return [Candidate(kind, rate, number) for number in range(self.restarts) for kind, rate in pairs]
+        top = max(self.rates)
+        return [Candidate(kind, rate, number, rate < top) for number in range(self.restarts) for kind, rate in pairs]

@@ -119,7 +119,7 @@ def view(agent: Agent, x: Tensor) -> Tensor:
     """
     if x.ndim != 4:
         return x.flatten(1).float()
-    sides = [min(COARSE, side) for side in x.shape[2:]]
+    sides = (min(COARSE, x.shape[2]), min(COARSE, x.shape[3]))
     scores = agent.scores(x)
     scores = (scores - scores.mean(-1, keepdim=True)) / (scores.std(-1, correction=0, keepdim=True) + 1e-6)
     return torch.cat([F.adaptive_avg_pool2d(x, sides).flatten(1), scores], 1).float()

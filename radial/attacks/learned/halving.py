@@ -1,11 +1,14 @@
 """The search for the strongest adversary: all candidates train for half of the budget, the better half goes on.
 
+Some of them start from the constant adversaries that hurt most (`screening`), the others from nothing.
+
 Candidates are judged by validation episodes whose seeds nothing else uses, never by their training returns, which
 favour short episodes. With a folder every training is a run of its own there, and a stopped search resumes.
 """
 
 import json
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +18,8 @@ import torch
 from radial.agents import saved
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.weights import weights_id
+from radial.attacks.fitting import check_spaces_of
+from radial.attacks.learned.screening import TooLong, constant_policy, screened
 from radial.attacks.learned.world import AdversaryWorld, Realiser, Threat, check_deterministic
 from radial.core.agent import Agent, Attack, Card
 from radial.core.data import BadInput, Continuous, EnvSpec, VecEnv
@@ -33,8 +38,13 @@ if TYPE_CHECKING:
 
 FIRST_SHARE = 0.5  # of the budget goes to the first round, at a constant learning rate; in the second it falls to 0
 STD = (1.0, 0.6, 0.2)  # the ceiling on the standard deviation: at first, between the rounds, at the end
+SCREENING = 1 / 8  # of the budget, at most, to try constants
+VALUE_FIRST = 4  # rollouts in which only the value of a policy learns that starts from a constant
 ENTROPY = 0.01  # weight of the bonus, where an adversary chooses among targets
 RECORD, TRIALS = "search.json", "trials"
+
+
+Policy = GaussianAgent | CategoricalAgent
 
 
 @dataclass(frozen=True)
@@ -42,13 +52,14 @@ class Candidate:
     """One training: a kind of adversary, a learning rate, a number that makes its seed."""
 
     kind: str
-    learning_rate: float
+    learning_rate: float  # 0: a constant, which is not trained
     number: int
+    warm: bool = False  # starts from the constant of this number, the worst for the agent first
 
     @property
     def name(self) -> str:
         """For its folder."""
-        return f"{self.kind}-{self.learning_rate:g}-{self.number}"
+        return f"{self.kind}-{self.learning_rate:g}-{self.number}" + ("-warm" if self.warm else "")
 
 
 @dataclass(frozen=True)
@@ -66,7 +77,7 @@ class Searched:
     """The strongest adversary found."""
 
     kind: str
-    policy: GaussianAgent | CategoricalAgent
+    policy: Policy
     steps: int
     sampled: bool
     record: dict[str, Any]
@@ -92,6 +103,7 @@ class Trainings:
         self.out, self.resume, self.quiet = out, resume, quiet
         self.trials: list[Trial] = []
         self._later = 0  # steps of the second round
+        self._lost = 0  # steps of constants whose episodes were too long
         self._realisers: dict[str, Realiser] = {}
 
     # ----------------------------------------------------------------------------------------------------- the rounds
@@ -99,15 +111,21 @@ class Trainings:
     def run(self) -> Searched:
         """Search, and say what was found."""
         self._check()
-        candidates = self.settings.candidates()[: 1 if self.given is not None else None]
-        first, later, count = rounds(self.settings.steps, len(candidates), self.settings.rollout)
-        self._later = later
+        candidates = self.settings.candidates()
+        if self.given is not None:
+            candidates = [candidate for candidate in candidates if not candidate.warm][:1]
         self._begin()
-        policies = {candidate: self._train(candidate, 0, first, None) for candidate in candidates}
+        policies, starts = self._screen(dict.fromkeys(candidate.kind for candidate in candidates))
+        screening = sum(trial.steps for trial in self.trials if not trial.candidate.learning_rate)
+        left = self.settings.steps - screening - self._lost
+        first, later, count = rounds(left, len(candidates), self.settings.rollout)
+        self._later = later
+        for candidate in candidates:
+            policies[candidate] = self._train(candidate, 0, first, starts.get((candidate.kind, candidate.number))
+                                              if candidate.warm else None)  # fmt: skip
         if later:
-            first_round = [trial for trial in self.trials if trial.round == 0]  # a resumed search has later ones, too
-            best = sorted(first_round, key=lambda trial: trial.validation)[:count]
-            for candidate in [trial.candidate for trial in best]:
+            best = sorted(candidates, key=lambda candidate: self._trial(candidate, 0).validation)[:count]
+            for candidate in best:
                 went_on = self._train(candidate, 1, later, policies[candidate])
                 if self._trial(candidate, 1).validation < self._trial(candidate, 0).validation:
                     policies[candidate] = went_on
@@ -117,19 +135,45 @@ class Trainings:
         found = self._record(winner, drawn)
         return Searched(winner.candidate.kind, policy, found["steps"], drawn < winner.validation, found)
 
+    def _screen(self, kinds: Iterable[str]) -> tuple[dict[Candidate, Policy], dict[tuple[str, int], Policy]]:
+        """The best constant of each kind as a candidate; policies that trainings start from, by kind and number.
+
+        Nothing where the budget is too small for it.
+        """
+        best: dict[Candidate, Policy] = {}
+        steps, trainings = self.settings.steps, len(self.settings.candidates())
+        starts: dict[tuple[str, int], Policy] = {}
+        for kind in () if self.given is not None else kinds:
+            form, seed = self.settings.form(kind), derived_seed(self.seed, "constants", kind)
+            limit = int(min(SCREENING * steps, steps - trainings * self.settings.rollout) / len(self.settings.kinds))
+            try:
+                found, spent = screened(self.agent, form, self.threat, self.spec, limit, seed)
+            except TooLong:
+                self._lost += limit
+                continue
+            actions = form.actions(self.agent, self.shape)
+            for number, action in enumerate(found):
+                at = derived_seed(seed, number)
+                starts[kind, number] = constant_policy(
+                    self.agent, self.shape, actions, self.settings.hidden, action, at
+                )
+            candidate = Candidate(kind, 0.0, 0)
+            best[candidate] = starts[kind, 0]
+            if candidate not in [trial.candidate for trial in self.trials]:
+                score = self._validate(kind, starts[kind, 0], sampled=False)
+                self.trials.append(Trial(candidate, 0, spent, score))
+        return best, starts
+
     def _trial(self, candidate: Candidate, round: int) -> Trial:
         return next(trial for trial in self.trials if (trial.candidate, trial.round) == (candidate, round))
 
     def _check(self) -> None:
         """Refuse what no training could use, before anything is written."""
+        if self.given is not None and self.out is not None:
+            raise BadInput("env must be an EnvSpec for a fit in a folder: a VecEnv cannot be played again")
         env = self._make(self.spec, 1, 0)
         try:
-            wanted = (self.agent.observation_shape or env.observation_shape, self.agent.actions)
-            if wanted != (env.observation_shape, env.actions):
-                raise BadInput(
-                    f"agent must fit the env: it has {self.agent.observation_shape} → {self.agent.actions}, "
-                    f"{env.spec} has {env.observation_shape} → {env.actions}"
-                )
+            check_spaces_of(self.agent, env)
             self.shape = env.observation_shape
             x = self.agent.prepare(torch.zeros(4, *self.shape))
             self.agent.ball(x, 0.0)
@@ -141,9 +185,7 @@ class Trainings:
 
     # ------------------------------------------------------------------------------------------------- one training
 
-    def _train(
-        self, candidate: Candidate, round: int, steps: int, start: GaussianAgent | CategoricalAgent | None
-    ) -> GaussianAgent | CategoricalAgent:
+    def _train(self, candidate: Candidate, round: int, steps: int, start: Policy | None) -> Policy:
         """A candidate's policy after a round, trained or found in the folder; its trial is recorded."""
         folder = None if self.out is None else self.out / TRIALS / f"{candidate.name}-round{round}"
         done = [trial for trial in self.trials if (trial.candidate, trial.round) == (candidate, round)]
@@ -189,6 +231,7 @@ class Trainings:
             max_std=Linear(last, 0, steps, start=first) if real else None,
             normalize_observations=len(self.shape) == 3,  # vectors are normalised by the agent
             checkpoint_every=50 if self.given is None else steps,
+            value_first=VALUE_FIRST * rollout if candidate.warm and round == 0 else 0,
         )  # fmt: skip
 
     def _make(self, spec: EnvSpec, num_envs: int, seed: int, *, threads: int | None = None) -> VecEnv:
@@ -206,7 +249,7 @@ class Trainings:
 
         return make
 
-    def _validate(self, kind: str, policy: GaussianAgent | CategoricalAgent, *, sampled: bool) -> float:
+    def _validate(self, kind: str, policy: Policy, *, sampled: bool) -> float:
         """The agent's mean return on the validation episodes under this adversary."""
         from radial.attacks.learned.adversaries import LearnedAttack
 
@@ -266,7 +309,7 @@ class Trainings:
 
     def _record(self, winner: Trial, drawn: float) -> dict[str, Any]:
         """What is kept of the search: the trials in order, and how the lowest return fell with the steps spent."""
-        spent, lowest, curve = 0, math.inf, []
+        spent, lowest, curve = self._lost, math.inf, []
         for trial in self.trials:
             spent, lowest = spent + trial.steps, min(lowest, trial.validation)
             curve.append([spent, lowest])
@@ -280,7 +323,7 @@ class Trainings:
             "actions": repr(self.agent.actions), "env": asdict(self.spec), "seed": self.seed, "steps": spent,
             "trials": trials if validated else [], "curve": curve if validated else [],
             "validation_episodes": self.settings.episodes if validated else 0,
-            "validation": {"mean or likeliest": winner.validation, "sampled": drawn} if validated else {},
+            "validation": {"deterministic": winner.validation, "sampled": drawn} if validated else {},
         }  # fmt: skip
 
 

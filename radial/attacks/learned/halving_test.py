@@ -43,7 +43,7 @@ def balancing() -> CategoricalAgent:
 
 @pytest.fixture(scope="module")
 def fitted() -> LearnedAttack:
-    return PAAD(**TINY, steps=2_560, restarts=2).fit(balancing(), CARTPOLE, 0)
+    return PAAD(**TINY, steps=4_096, restarts=2).fit(balancing(), CARTPOLE, 0)
 
 
 # --------------------------------------------------------------------------------------------------------- the budget
@@ -66,7 +66,7 @@ def test_a_budget_too_small_for_one_round_is_refused() -> None:
 
 
 def test_the_candidates_of_all_kinds() -> None:
-    assert PAAD(steps=4_096).candidates() == [Candidate("paad", 1e-3, 0), Candidate("paad", 1e-3, 1)]
+    assert PAAD(steps=4_096).candidates() == [Candidate("paad", 3e-4, 0, warm=True), Candidate("paad", 1e-3, 0)]
     assert len(SARL().candidates()) == 4
     assert {(each.kind, each.learning_rate) for each in Learned().candidates()} == {
         (kind, rate) for kind in ("sarl", "paad") for rate in (1e-3, 3e-4, 1e-4)
@@ -83,16 +83,21 @@ def test_mujoco_is_trained_in_envpool_whatever_the_evaluation_plays_in() -> None
 
 
 def test_the_result_tells_what_was_tried(fitted: LearnedAttack) -> None:
-    trials = fitted.record["trials"]
-    assert [(each["number"], each["round"]) for each in trials][:2] == [(0, 0), (1, 0)]
+    constant, *trials = fitted.record["trials"]
+    assert (constant["learning_rate"], constant["round"]) == (0.0, 0)
+    assert [(each["warm"], each["round"]) for each in trials][:2] == [(True, 0), (False, 0)]
     assert trials[2]["round"] == 1
-    assert trials[2]["number"] == min(trials[:2], key=lambda each: each["validation"])["number"]
-    assert fitted.steps == sum(each["steps"] for each in trials) <= 2_560
+    assert trials[2]["warm"] == min(trials[:2], key=lambda each: each["validation"])["warm"]
+    trials.append(constant)
+    assert fitted.steps == sum(each["steps"] for each in trials) <= 4_096
     spent, lowest = zip(*fitted.record["curve"], strict=True)
     assert spent[-1] == fitted.steps
     assert list(lowest) == sorted(lowest, reverse=True)
     decided = fitted.record["validation"]
-    assert fitted.sampled == (decided["sampled"] < decided["mean or likeliest"])
+    assert fitted.validation == min(decided.values())
+    assert fitted.chosen["validation"] == decided["deterministic"]
+    assert fitted.acts == ("sampled" if fitted.sampled else "deterministic")
+    assert fitted.sampled == (decided["sampled"] < decided["deterministic"])
 
 
 def test_it_hurts_more_than_noise(fitted: LearnedAttack) -> None:

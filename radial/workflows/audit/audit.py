@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 
-from radial.attacks import ATTACKS
 from radial.core.agent import Agent, Attack
 from radial.core.checks import check_whole, is_finite
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
@@ -29,7 +28,7 @@ from radial.workflows.audit import states
 from radial.workflows.audit.budget import Clock, OutOfTime, Until
 from radial.workflows.audit.result import AuditResult, Level, Played, headline, requirement
 from radial.workflows.audit.subject import Audited, audited, default_bound, texts_of
-from radial.workflows.audit.suite import LEARNED, applicable, attacks_of, chosen, masking
+from radial.workflows.audit.suite import LEARNED, aimed, applicable, attacks_of, chosen, envs_to_fit, masking
 from radial.workflows.audit.trace import record
 from radial.workflows.audit.units import feature_names, in_env_units, ladder, radii_of, units_of
 from radial.workflows.audit.worst import (
@@ -241,7 +240,7 @@ class _Audit:
             self._each(name, partial(self._attack, name))
 
     def _attack(self, name: str, level: Level) -> None:
-        attack = self._fitted(name)
+        attack = self._fitted(name, level.radius)
         world = _world(self.who, self.episodes, self.seed, self.clock)
         try:
             found = evaluate(
@@ -256,20 +255,20 @@ class _Audit:
         level.attacks[name] = played
         self.say(f"return under {name} at ε = {spell_radius(level.radius)}: {played.mean:.1f}")
 
-    def _fitted(self, name: str) -> Attack:
-        """The attack; one that learns does so once, in envs of its own."""
-        if name not in self.fitted:
-            made: Any = ATTACKS[name]()
+    def _fitted(self, name: str, radius: float) -> Attack:
+        """The attack; one that learns does so once, or once for each radius, in envs of its own."""
+        made, key = aimed(name, radius, self.p)
+        if key not in self.fitted:
             if isinstance(made, Fittable):
                 self.say(f"fitting {name}")
                 fit_seed = streams(self.seed)[1]
-                world = Until(make_env(self.who.spec, made.num_envs, fit_seed), self.clock)  # type: ignore[attr-defined]
+                world = Until(make_env(self.who.spec, envs_to_fit(made, self.who.agent), fit_seed), self.clock)
                 try:
                     made = made.fit(self.who.agent, world, fit_seed)  # type: ignore[arg-type]
                 finally:
                     world.close()
-            self.fitted[name] = made
-        return self.fitted[name]
+            self.fitted[key] = made
+        return self.fitted[key]
 
     # -------------------------------------------------------------------------------------------------- certificates
 
@@ -382,14 +381,14 @@ class _Audit:
         tried = [(level, level.worst) for level in self.result.levels if level.worst is not None]
         if not tried:
             return None
-        nominal = self.result.nominal.mean
-        hurt = [pair for pair in tried if pair[1] is not None and nominal - pair[1].mean > 0.1 * abs(nominal)]
+        clean = self.result.nominal.mean
+        hurt = [pair for pair in tried if pair[1] is not None and clean - pair[1].mean > 0.1 * abs(clean)]
         level, worst = hurt[0] if hurt else tried[-1]
         assert worst is not None
         self.say(f"recording an episode: {worst.attack} at ε = {spell_radius(level.radius)}")
         return record(
-            self.who.agent, self.who.spec, self._fitted(worst.attack), worst.attack, level.radius, self.p, self.prover,
-            self.seed, self.clock.until_the_end(),
+            self.who.agent, self.who.spec, self._fitted(worst.attack, level.radius), worst.attack, level.radius, self.p,
+            self.prover, self.seed, self.clock.until_the_end(),
         )  # fmt: skip
 
     def _limits(self) -> tuple[torch.Tensor | None, torch.Tensor | None]:

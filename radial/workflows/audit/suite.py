@@ -11,9 +11,11 @@ from radial.core.agent import Agent
 from radial.core.data import BadInput, Discrete
 from radial.core.text import nearest, spell_radius
 from radial.evaluation import statistics
+from radial.evaluation.play import Aiming
 from radial.workflows.audit.subject import texts_of
 
 QUICK = ("pgd", "mad", "critic", "random", "fgsm", "pgd-strong")  # the last costs as much as all others
+ENVS_OF_FRAMES = 10
 LEARNED = ("transfer", "rs", "rs+mad", "compounding")
 
 
@@ -52,6 +54,18 @@ def chosen(names: Sequence[str], left_out: dict[str, str], asked: Sequence[str] 
         if name in left_out:
             raise BadInput(f"attack {name!r} cannot be run: {left_out[name]}")
     return [name for name in dict.fromkeys((*names, *ATTACKS)) if name in asked and name != "none"]
+
+
+def aimed(name: str, radius: float, p: float) -> tuple[Any, str]:
+    """The attack of this name, for one ball if it learns for one, and the name under which it is kept."""
+    made = ATTACKS[name]()
+    return (made.aimed(radius, p), f"{name} at {radius!r}") if isinstance(made, Aiming) else (made, name)
+
+
+def envs_to_fit(attack: Any, agent: Agent) -> int:
+    """How many envs an attack learns in; few on frames, where a step costs more."""
+    frames = agent.observation_shape is not None and len(agent.observation_shape) > 1
+    return min(attack.num_envs, ENVS_OF_FRAMES) if frames else int(attack.num_envs)
 
 
 def masking(returns: Mapping[str, tuple[float, ...]], radius: float) -> str | None:
