@@ -47,7 +47,7 @@ def borrow(base: Config, told: Any, steps: int) -> Borrowed:
         return Borrowed(base, {}, ())
     config, used, ours = base, dict[str, float](), list[str]()
     for name, fields in names.items():
-        value = told.get(name)
+        value: Any = told.get(name)
         found = None if value is None else _accepted(config, dict.fromkeys(fields, value), name)
         if found is None:
             ours.append(name)
@@ -84,6 +84,6 @@ def _sized(config: PPOConfig, told: Mapping[str, Any], steps: int) -> tuple[PPOC
         minibatch, used["batch_size"] = batch, batch
     rollout = -(-max(rollout, 2 * minibatch) // config.num_envs) * config.num_envs
     try:
-        return replace(config, rollout=rollout, minibatch=minibatch, checkpoint_every=config.checkpoint_every), used
+        return replace(config, rollout=rollout, minibatch=minibatch), used
     except BadInput:
         return config, {}
