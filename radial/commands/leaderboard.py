@@ -6,8 +6,8 @@ How they are played is in `workflows.leaderboard`, how the result is shown in `r
 import sys
 from pathlib import Path
 
-from radial.commands.processes import one_thread_for
 from radial.commands.terminal import print_json, say, watch
+from radial.evaluation.threads import one_thread_for
 
 
 def leaderboard(

@@ -5,9 +5,9 @@ from pathlib import Path
 import tyro
 from rich.table import Table
 
-from radial.commands.processes import one_thread_for
 from radial.commands.terminal import print_json, print_table, say, warnings_said
-from radial.core.data import BadInput
+from radial.core.errors import BadInput
+from radial.evaluation.threads import one_thread_for
 
 
 def play(

@@ -25,7 +25,7 @@ from radial.core.agent import Agent
 from radial.core.checks import is_finite
 from radial.core.data import BadInput, Continuous, Verdict
 from radial.core.text import nearest
-from radial.evaluation.prover import BEST, check_radius, warn_of_pixels
+from radial.evaluation.prover import BEST, check_in_range, check_radius
 from radial.evaluation.repeatable import check_greedy, prepared, repeated_action, takes_its_best
 from radial.workflows.step_bound import StepBound
 
@@ -122,7 +122,7 @@ class Guard:
     ) -> None:  # fmt: skip
         check_radius(radius, p)
         _check(agent, budget, fallback, rule, tolerance)
-        warn_of_pixels(agent, radius)
+        check_in_range(agent, radius)
         self.radius, self.p, self.names, self.rule = float(radius), float(p), names, rule
         self.budget, self.fallback, self.tolerance, self.rounds = budget, fallback, tolerance, ROUNDS
         self.agent = agent if rule == "greedy" else CarrlAgent(agent, self.radius, names, self.p)

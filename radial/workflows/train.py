@@ -82,9 +82,9 @@ def train(
     origin   where the settings come from, for the card, if from no recipe for this env
     """
     if storage is not None:
-        with _stored(storage, out) as folder:
+        with _stored(storage, out) as kept:
             return train(
-                config, seed, out=folder, resume=resume or is_run(folder), init=init, guide=guide, device=device,
+                config, seed, out=kept, resume=resume or is_run(kept), init=init, guide=guide, device=device,
                 threads=threads, quiet=quiet, recipe=recipe, track=track, origin=origin,
             )  # fmt: skip
     seed = check_whole("seed", seed, 0)
