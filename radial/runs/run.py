@@ -38,6 +38,7 @@ from radial.runs.files import (
     write_atomic,
     writing,
 )
+from radial.runs.metrics import cut_metrics
 from radial.runs.progress import Pace, Reporter, reporter
 from radial.runs.tracking import EVENTS, Log, Tracking
 
@@ -207,7 +208,7 @@ class Run:
             self._saved = self._logged = manifest["step"]
             self.exact = manifest["exact"] and _same_conditions(manifest)
             store.link_best(folder)  # the process may have died between the checkpoint and the link
-        self._began -= _cut_metrics(folder / METRICS, self._saved)
+        self._began -= cut_metrics(folder / METRICS, self._saved)
 
     def log(self, step: int, metrics: Mapping[str, float]) -> None:
         """One line of metrics.jsonl and one TensorBoard scalar per metric; a loss that is not finite is an error."""
@@ -379,31 +380,3 @@ def _same_conditions(manifest: Mapping[str, Any]) -> bool:
     if different:
         warn(f"the run resumes, but not bit for bit as it would have: {', '.join(different)}")
     return not different
-
-
-def _seconds(value: Any) -> float:
-    if not math.isfinite(value):  # the next line would not be JSON
-        raise ValueError(f"time is {value}")
-    return float(value)
-
-
-def _cut_metrics(path: Path, step: int) -> float:
-    """Drop lines logged after `step` and a line that a crash cut; returns the time of the last line that stays."""
-    kept, seconds = [], 0.0
-    if not path.exists():
-        if step > 0:
-            warn(f"{path} is gone: the run resumes at step {step:,}, and the metrics of earlier steps are lost")
-        return seconds
-    with open(path, encoding="utf-8", errors="replace", opener=open_plain) as file:
-        lines = file.read().split("\n")
-    for number, text in enumerate(lines, start=1):
-        try:
-            line = json.loads(text)
-            if line["step"] <= step:
-                seconds = _seconds(line["time"])
-                kept.append(text + "\n")
-        except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
-            if number < len(lines):  # the last one is empty, or was being written
-                warn(f"{path} line {number} is no line of metrics and is dropped")
-    write_atomic(path, "".join(kept))
-    return seconds
