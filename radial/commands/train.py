@@ -144,7 +144,7 @@ def _train_one(order: Order, seed: int, threads: int | None, out: Path, resume: 
     if not resume:
         _check_free(out)
     if source:
-        say(source)
+        say(f"{source}; {config.total_steps:,} steps")
     known = None if order.recipe is None else RECIPES()[order.recipe]
     if known is not None and config.total_steps != (full := known.config.total_steps):
         say(f"{config.total_steps:,} steps instead of {full:,}: the ramps shrink or stretch in proportion")
@@ -219,7 +219,7 @@ def _settings(order: Order) -> tuple["Config", str | None]:
     if order.recipe is None:
         with warnings_said():
             config, source = default_config(str(order.algorithm), str(order.env))
-        return config, f"{config.env.id}: {source}, {config.total_steps:,} steps"
+        return config, f"{config.env.id}: {source}"
     known = recipe(order.recipe)
     if order.env is None:
         return known.config, None
