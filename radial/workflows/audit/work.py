@@ -353,10 +353,11 @@ class Work:
         result.wall_seconds = clock.spent
 
     def _known(self, what: str, radius: float | None) -> bool:
-        """Whether a few states have told already what was cut for many."""
+        """Whether there is an answer to what was cut: of a few states, or of some episodes."""
         level = next((level for level in self.result.levels if level.radius == radius), None)
         return (
-            (what == "certified radius" and self.result.certified_radius is not None)
+            (level is not None and what in level.attacks)
+            or (what == "certified radius" and self.result.certified_radius is not None)
             or (what == "certified actions" and level is not None and level.acr is not None)
             or (what == "action boxes" and level is not None and level.box is not None)
         )
