@@ -1,6 +1,7 @@
 """The budget: where it ends, what it says meanwhile, and what counts of something that it cut."""
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,9 @@ from radial.evaluation import threads as of_torch
 from radial.workflows.audit import budget, clean
 from radial.workflows.audit.audit import AuditInterrupted, audit
 from radial.workflows.audit.budget import Clock, Finished, OutOfTime, Until
-from radial.workflows.audit.paced import Tempo
+from radial.workflows.audit.paced import Paced, Tempo
 from radial.workflows.audit.units import in_order
+from radial.workflows.audit.work import Work
 
 CARTPOLE = EnvSpec("classic", "CartPole-v1", {"max_episode_steps": 20})
 
@@ -180,3 +182,18 @@ def test_random_actions_are_the_lower_end_of_the_range() -> None:
     assert 10 < found.random < 20 == found.nominal.mean
     assert found.to_json()["range"]["width"] == 20 - found.random
     assert clean.RANDOM == 8
+
+
+@pytest.mark.parametrize(("clean_seconds", "first"), [(0.1, "pgd"), (5.0, "fgsm"), (30.0, "random")])
+def test_an_attack_that_fits_into_the_time_comes_first(
+    clean_seconds: float, first: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a minute: pgd takes twenty times as long as a clean episode, fgsm four times, noise hardly longer."""
+    monkeypatch.setattr("time.monotonic", lambda: 0.0)
+    clock = Clock(60.0)
+    begun: Any = SimpleNamespace(frames=True)
+    paced = Paced(None, begun, clock, Tempo(clean_seconds, 4, frames=True), [])  # type: ignore[arg-type]
+    work: Any = SimpleNamespace(clock=clock, paced=paced)
+    names = ["pgd", "mad", "random", "fgsm"]
+    assert Work._affordable(work, names)[0] == first
+    assert sorted(Work._affordable(work, names)) == sorted(names)

@@ -121,10 +121,15 @@ class Work:
         self._top_up([*quick, *learned])
 
     def _affordable(self, names: list[str]) -> list[str]:
-        """The same, but one comes first of which a few episodes fit into its share of the time: noise as the last."""
-        preferred = sorted(names, key=lambda name: name == "random")
-        fits = [name for name in preferred if self.paced.least(name) <= FIRST_SHARE * self.clock.left()]
-        return [*fits[:1], *(name for name in names if name not in fits[:1])]
+        """The same, but one comes first of which a few episodes fit into its share of the time, or else the quickest.
+
+        Noise only if there is no time for anything else.
+        """
+        left, least = self.clock.left(), self.paced.least
+        aimed = [name for name in names if name != "random"]
+        first = [name for name in aimed if least(name) <= FIRST_SHARE * left]
+        first = first or sorted((name for name in aimed if least(name) <= left), key=least) or sorted(names, key=least)
+        return [*first[:1], *(name for name in names if name not in first[:1])]
 
     def _each(self, what: str, work: Callable[[Level], None]) -> None:
         """The same at every radius."""
@@ -350,10 +355,11 @@ class Work:
         result.wall_seconds = clock.spent
 
     def _known(self, what: str, radius: float | None) -> bool:
-        """Whether a few states have told already what was cut for many."""
+        """Whether there is an answer to what was cut: of a few states, or of some episodes."""
         level = next((level for level in self.result.levels if level.radius == radius), None)
         return (
-            (what == "certified radius" and self.result.certified_radius is not None)
+            (level is not None and what in level.attacks)
+            or (what == "certified radius" and self.result.certified_radius is not None)
             or (what == "certified actions" and level is not None and level.acr is not None)
             or (what == "action boxes" and level is not None and level.box is not None)
         )
