@@ -31,7 +31,8 @@ def load(agent: str | Path, env: EnvSpec | str | None = None, *, kind: str | Non
     if not (env is None or isinstance(env, EnvSpec | str)):
         raise BadInput(f"env must be an id such as Hopper-v4 or an EnvSpec, got {env!r}")
     path = resolve(str(agent))
-    loaded = saved.load_agent(path, spec_for(env) if isinstance(env, str) else env, kind=kind)
+    spec = spec_for(env) if isinstance(env, str) else env
+    loaded = saved.load_agent(path, spec) if kind is None else saved.load_agent(path, spec, kind=kind)
     if loaded.card.env is None:
         loaded.card = replace(loaded.card, env=spec_named(path))
     elif env is None:
