@@ -182,7 +182,7 @@ def awc(
     if not ours and episodes != 1:
         raise BadInput(f"episodes must be 1 with an env of your own, got {episodes}")
     for number in range(episodes):
-        world = _clone(env, number, episodes, seed) if isinstance(env, EnvSpec | str) else env
+        world = _clone(spec_of(env, agent), number, episodes, seed) if isinstance(env, EnvSpec | str) else env
         try:
             check_spaces(agent, world)
             terms = terms_of(threat, world, name, horizon, seed, episodes)
@@ -222,10 +222,10 @@ def limit_of(env: "Cloneable", horizon: int | None) -> int:
     return int(min(limits))
 
 
-def _clone(env: EnvSpec | str, number: int, episodes: int, seed: int) -> "Cloneable":
+def _clone(spec: EnvSpec, number: int, episodes: int, seed: int) -> "Cloneable":
     from radial.envs.cloning import make_cloneable
 
-    return make_cloneable(spec_of(env), env_seeds(streams(seed)[0], episodes)[number])
+    return make_cloneable(spec, env_seeds(streams(seed)[0], episodes)[number])
 
 
 # ----------------------------------------------------------------------------------------------------------- the search
