@@ -102,11 +102,13 @@ def main(arguments: list[str] | None = None) -> dict[str, dict[str, float]]:
         actor = ppo(given.steps, given.radius, kappa, given.seed)
         agent = rr.wrap(actor, kind="categorical", observation_shape=(4,))
         clean = rr.evaluate(agent, ENV, episodes=given.episodes)
-        attacked = rr.evaluate(agent, ENV, rr.PGD(), given.radius, given.episodes)
+        # An adversary may use less than ε, and changing an action at every step is not always what hurts most.
+        radii = (given.radius / 2, given.radius)
+        attacked = min(rr.evaluate(agent, ENV, rr.PGD(), each, given.episodes).mean for each in radii)
         certified = rr.acr(agent, ENV, given.radius, "crown", episodes=min(5, given.episodes))
-        found[name] = {"clean": clean.mean, "pgd": attacked.mean, "certified": certified.mean}
+        found[name] = {"clean": clean.mean, "pgd": attacked, "certified": certified.mean}
         print(
-            f"{name}: clean return {clean.mean:.0f}, under PGD at ε = {given.radius:g} {attacked.mean:.0f}, "
+            f"{name}: clean return {clean.mean:.0f}, under PGD at ε ≤ {given.radius:g} {attacked:.0f}, "
             f"certified actions {int(100 * certified.mean)} %"
         )
     return found

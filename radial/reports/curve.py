@@ -12,7 +12,7 @@ from radial.core.text import spell_radius
 from radial.reports.cells import kind_of
 
 _WIDTH, _HEIGHT = 640, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 76, 28, 14, 54
+_LEFT, _RIGHT, _TOP, _BOTTOM = 76, 40, 14, 54
 _COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#000000", "#E69F00")
 _DASHES = ("", "8 4", "2 3", "10 3 2 3", "5 5", "1 4")
 _LABEL = 62  # units that the name of a radius takes, in the larger type of a phone, too

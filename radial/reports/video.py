@@ -100,6 +100,7 @@ def frames_of(panels: Sequence[Panel], apart: int, held: int = 0) -> Iterator[Pi
 def _drawer(panel: Panel) -> Callable[[int], Pixels]:
     """Step → the panel's picture under a bar with its title and the return so far."""
     total = [0.0, *accumulate(panel.rewards)]
+    title = panel.title.replace("ε", "eps")  # the font has no Greek
     font = ImageFont.load_default(15)
 
     def draw(step: int) -> Pixels:
@@ -109,7 +110,7 @@ def _drawer(panel: Panel) -> Callable[[int], Pixels]:
         image = Image.new("RGB", (shot.shape[1], shot.shape[0] + BAR), "white")
         image.paste(Image.fromarray(shot), (0, BAR))
         over = step >= len(panel.rewards)
-        said = f"{panel.title}   return {total[min(step, len(panel.rewards))]:.0f}{', over' if over else ''}"
+        said = f"{title}   return {total[min(step, len(panel.rewards))]:.0f}{', over' if over else ''}"
         ImageDraw.Draw(image).text((6, 4), said, fill="#D55E00" if over else "#1b1b1b", font=font)
         return np.asarray(image)
 
