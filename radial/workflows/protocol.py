@@ -25,7 +25,7 @@ from radial.core.data import BadInput, EnvSpec
 from radial.envs.make import check_card_env, make_env
 from radial.evaluation import statistics
 from radial.evaluation.certificates import Search, acr, gwc
-from radial.evaluation.play import Fittable, evaluate, spec_of
+from radial.evaluation.play import Aiming, Fittable, evaluate, spec_of
 from radial.recipes.tables import Column
 from radial.runs.files import Corrupt, DiskFull, read_json, write_atomic
 
@@ -175,7 +175,8 @@ class EvaluatedAgent:
     def _attack(self, name: str) -> Attack | Fittable:
         if name not in self._attacks:
             made = ATTACKS[name]()
-            self._attacks[name] = FittedOnce(made) if isinstance(made, Fittable) else made
+            once = isinstance(made, Fittable) and not isinstance(made, Aiming)  # one that aims learns for each radius
+            self._attacks[name] = FittedOnce(made) if once else made  # type: ignore[arg-type]
         return self._attacks[name]
 
 

@@ -129,7 +129,7 @@ class Adversary:
     minibatch: int = 64
     hidden: tuple[int, ...] = (64, 64)
     discount: float = 0.99
-    episodes: int = 20  # of validation, whose seeds nothing else uses
+    episodes: int = 20  # of validation, whose seeds nothing else uses; on frames a fifth of them
     compile: bool = True
 
     kinds: ClassVar[tuple[str, ...]] = ()

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 FIRST_SHARE = 0.5  # of the budget goes to the first round, at a constant learning rate; in the second it falls to 0
 STD = (1.0, 0.6, 0.2)  # the ceiling on the standard deviation: at first, between the rounds, at the end
-SCREENING = 1 / 8  # of the budget, at most, to try constants
+SCREENING = 1 / 6  # of the budget, at most, to try constants
 VALUE_FIRST = 4  # rollouts in which only the value of a policy learns that starts from a constant
 ENTROPY = 0.01  # weight of the bonus, where an adversary chooses among targets
 RECORD, TRIALS = "search.json", "trials"
@@ -257,13 +257,18 @@ class Trainings:
         attack = LearnedAttack(kind, self.threat.radius, self.threat.p, 0, sampled, policy, how.form(kind), {})
         return self._returns(attack)
 
+    @property
+    def episodes(self) -> int:
+        """Of validation; on frames, whose games are long, a fifth of them."""
+        return self.settings.episodes if len(self.shape) == 1 else max(1, self.settings.episodes // 5)
+
     def _returns(self, attack: Attack | None) -> float:
-        env = make_env(self.spec, self.settings.episodes, derived_seed(self.seed, "validation"))
+        env = make_env(self.spec, self.episodes, derived_seed(self.seed, "validation"))
         try:
             rng = torch.Generator().manual_seed(derived_seed(self.seed, "validation noise"))
             radius: Any = self.threat.budget()
             choose = under_attack(self.agent, attack, radius, self.threat.p, rng)
-            return mean(play(as_trained(self.agent, env), choose, self.settings.episodes).returns)
+            return mean(play(as_trained(self.agent, env), choose, self.episodes).returns)
         finally:
             env.close()
 
@@ -322,7 +327,7 @@ class Trainings:
             "weights": weights_id(self.agent.choice), "observation_shape": list(self.shape),
             "actions": repr(self.agent.actions), "env": asdict(self.spec), "seed": self.seed, "steps": spent,
             "trials": trials if validated else [], "curve": curve if validated else [],
-            "validation_episodes": self.settings.episodes if validated else 0,
+            "validation_episodes": self.episodes if validated else 0,
             "validation": {"deterministic": winner.validation, "sampled": drawn} if validated else {},
         }  # fmt: skip
 

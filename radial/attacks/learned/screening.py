@@ -22,7 +22,7 @@ from radial.evaluation.play import play, under_attack
 from radial.evaluation.statistics import mean
 
 MOST_CONSTANTS = 26  # 3³ − 1
-EPISODES_EACH = 4
+EPISODES_EACH = 2
 CONFIDENCE = 3.0  # of a constant choice: the lead of its logit
 WIDTH = 0.5  # standard deviation with which a training around a constant begins
 

@@ -1,0 +1,83 @@
+"""`radial attack fit` and `radial evaluate --attack DIR`, from the command line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from radial.agents.saved import save
+from radial.attacks.learned import adversaries
+from radial.attacks.learned.halving_test import CARTPOLE, TINY, balancing
+from radial.cli import main
+from radial.core.agent import Card
+
+
+@pytest.fixture(scope="module")
+def agent(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = balancing()
+    made.card = Card(CARTPOLE)
+    return save(made, tmp_path_factory.mktemp("agent") / "agent")
+
+
+@pytest.fixture(autouse=True)
+def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command's own settings, but small networks, rollouts and few episodes."""
+    small = {name: value for name, value in TINY.items() if name != "radius"}
+    whole = adversaries.PAAD
+    monkeypatch.setattr(adversaries, "PAAD", lambda **given: whole(**(small | given)))
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
+    main([str(argument) for argument in arguments])
+    return json.loads(capsys.readouterr().out)
+
+
+def refused(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    with pytest.raises(SystemExit) as end:
+        main([str(argument) for argument in arguments])
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    return line
+
+
+def test_fit_evaluate_resume(agent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fit = ("attack", "fit", agent, "--kind", "paad", "--radius", 0.5, "--steps", 1_024, "--restarts", 1)
+    out = tmp_path / "fit"
+    found = run(capsys, *fit, "--out", out, "--json")
+    assert found["kind"] == "paad"
+    assert found["steps"] <= 1_024
+    assert found["curve"][-1][0] == found["steps"]
+    assert sorted(path.name for path in (out / "agent").iterdir()) == ["card.json", "weights.safetensors"]
+    played = ("evaluate", agent, "--attack", out, "--episodes", 2, "--json")
+    assert "LearnedAttack(kind='paad', radius=0.5" in run(capsys, *played, "--radius", 0.5)["attack_settings"]
+    main([str(each) for each in (*played, "--radius", 0.6)])
+    assert "fitted for a radius of 0.5, asked for 0.6" in capsys.readouterr().err
+    assert "already holds a fit; use --resume" in refused(capsys, *fit, "--out", out)
+    assert run(capsys, *fit, "--out", out, "--resume", "--json") == found
+    assert "is an attack, not an agent" in refused(capsys, "evaluate", out)
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (("--kind", "padd"), "kind must be one of best, sarl, paad, got 'padd'; did you mean 'paad'?"),
+        (("--p", "3"), "p must be 1, 2 or inf, got '3'"),
+        (("--kind", "paad", "--steps", "10"), "steps must be ≥ 256, enough for one round, got 10"),
+        (("--steps", "10"), "steps must be ≥ 12,288, enough for one round, got 10"),
+        (("--kind", "sarl", "--restarts", "0"), "restarts must be a whole number ≥ 1, got 0"),
+    ],
+)
+def test_bad_input_is_one_line(
+    agent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], more: tuple[str, ...], says: str
+) -> None:
+    assert says in refused(capsys, "attack", "fit", agent, "--radius", "0.1", "--out", tmp_path / "new", *more)
+    assert not (tmp_path / "new").exists()
+
+
+def test_an_attack_that_is_none_is_refused(agent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "holds an agent, not an attack" in refused(capsys, "evaluate", agent, "--attack", agent, "--radius", 0.1)
+    assert "or the folder of a fitted attack" in refused(capsys, "evaluate", agent, "--attack", "pdg", "--radius", 0.1)
+    assert "share must lie in (0, 1], got 2.0" in refused(
+        capsys, "evaluate", agent, "--attack", "mad", "--radius", 0.1, "--timing", 2
+    )
