@@ -210,5 +210,6 @@ def test_everything_that_changes_is_saved() -> None:
     training = a3c.set_up(TINY, 0, torch.device("cpu"))
     assert set(training.model.state()) == {"parameters", "adam.first", "adam.second", "adam.largest", "adam.steps"}
     player = a3c.make_player(TINY, training.agent, training.model, training.rng)
-    kept = set(vars(player)) - {"learner", "model", "rhythm", "rng", "actor", "returns", "env", "_x"}
+    # An adversary takes the weights and the radius anew before each rollout.
+    kept = set(vars(player)) - {"learner", "model", "rhythm", "rng", "actor", "returns", "env", "_x", "adversary"}
     assert kept == set()
