@@ -44,7 +44,7 @@ def test_a_stable_baselines3_agent_made_robust(tmp_path: Path) -> None:
 
 
 def test_the_demo_ends_on_a_page_with_both_agents(tmp_path: Path) -> None:
-    small = ["--steps", "4096", "--robust-steps", "20480", "--episodes", "1", "--budget", "0.15", "--out", str(tmp_path)]
+    small = ["--steps", "4096", "--robust-steps", "20480", "--episodes", "1", "--budget", "0.1", "--out", str(tmp_path)]
     command = [sys.executable, str(EXAMPLES / "cartpole.py"), *small]  # its processes must find it again
     said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout
     assert (tmp_path / "audit.html").as_uri() in said
