@@ -11,12 +11,12 @@ from torch import nn
 
 from radial.agents.foreign import WrappedCategorical, WrappedGaussian, WrappedQ, as_agent
 from radial.agents.preprocessing import Frames
-from radial.agents.saved import load_agent
 from radial.agents.zoo import resolve
 from radial.core.agent import Agent, described
 from radial.core.data import BadInput, EnvSpec
 from radial.envs.make import check_card_env, example_for, spec_for, spec_named, stacked
 from radial.evaluation.play import spec_of
+from radial.workflows.loading import open_agent
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ def audited(given: Agent | str | Path, env: EnvSpec | str | None, name: str | No
     notes: list[str] = []
     with _noted(notes):
         path = resolve(str(given)) if isinstance(given, str | Path) else None
-        agent = as_agent(given if path is None else load_agent(path))
+        agent = as_agent(given if path is None else open_agent(path))
         spec = spec_for(env) if isinstance(env, str) else env or agent.card.env
         if env is None and spec is not None and path is not None:
             check_card_env(spec, path)
