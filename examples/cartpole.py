@@ -123,7 +123,7 @@ def main(arguments: list[str] | None = None) -> Path:
     parser.add_argument("--out", type=Path, default=Path("out/demo"))
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--steps", type=int, help="of the plain training; default: the recipe's")
-    parser.add_argument("--robust-steps", type=int, default=120_000, help="of the fine-tuning")
+    parser.add_argument("--robust-steps", type=int, default=60_000, help="of the fine-tuning")
     parser.add_argument("--episodes", type=int, default=10)
     parser.add_argument("--budget", type=float, default=0.75, help="minutes of each audit")
     given = parser.parse_args(arguments)

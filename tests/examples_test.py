@@ -62,10 +62,13 @@ def test_a_stable_baselines3_agent_made_robust(tmp_path: Path) -> None:
 
 
 def test_the_demo_ends_on_a_page_with_both_agents(tmp_path: Path) -> None:
-    small = ["--steps", "4096", "--episodes", "2", "--budget", "0.2", "--out", str(tmp_path)]
+    small = ["--steps", "4096", "--robust-steps", "20480", "--episodes", "1", "--budget", "0.1", "--out", str(tmp_path)]
     command = [sys.executable, str(EXAMPLES / "cartpole.py"), *small]  # its processes must find it again
     said = subprocess.run(command, check=True, capture_output=True, text=True, timeout=600).stdout
     assert (tmp_path / "audit.html").as_uri() in said
+    assert "Clean, PPO returns" in said
+    for stage in ("PPO: 1 of 3", "RADIAL-PPO: 2 of 3", "RADIAL-PPO: fine-tuning for ε = 0.05", "attacking and"):
+        assert stage in said
     text = (tmp_path / "audit.html").read_text()
     assert "<h1>Audit of PPO, RADIAL-PPO</h1>" in text
     assert "<h2>PPO</h2>" in text

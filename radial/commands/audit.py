@@ -15,7 +15,7 @@ from rich.table import Table
 
 from radial.commands.parsing import flat
 from radial.commands.terminal import print_json, print_table, say, warnings_said
-from radial.core.data import BadInput
+from radial.core.errors import BadInput
 
 WIDE = 130  # columns of a terminal that shows the whole table
 MORE = ("IQM, 95 %", "gap", "GWC")  # columns of a wider one

@@ -20,7 +20,7 @@ from radial.commands.measure import keep_freed_memory, machine
 from radial.commands.terminal import print_json, print_table, say
 from radial.core.agent import Agent
 from radial.core.checks import check_whole
-from radial.core.data import BadInput
+from radial.core.errors import BadInput
 from radial.envs.make import make_env
 from radial.recipes.recipe import parse_radius
 from radial.training.ppo import PPOConfig

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from radial.commands import bench_procgen as procgen
-from radial.core.data import BadInput
+from radial.core.errors import BadInput
 from radial.training import ppo
 from radial.training.sight_test import CONFIG, make_buttons
 

@@ -14,7 +14,7 @@ from radial.training.dqn import DQNConfig
 from radial.training.ppo import PPOConfig
 
 # Stable-Baselines3's name → fields of ours. Its DQN learns in bursts, so its counts of updates are not taken.
-NAMES: dict[type, Mapping[str, tuple[str, ...]]] = {
+FIELDS_IN: dict[type, Mapping[str, tuple[str, ...]]] = {
     PPOConfig: {
         "gamma": ("discount",), "gae_lambda": ("lam",), "ent_coef": ("entropy",), "n_epochs": ("epochs",),
         "learning_rate": ("policy_rate", "value_rate"), "clip_range": ("clip",), "max_grad_norm": ("max_grad_norm",),
@@ -42,7 +42,7 @@ class Borrowed(NamedTuple):
 
 def borrow(base: Config, told: Any, steps: int) -> Borrowed:
     """The config with the settings of a file, each only if it is one that the config accepts."""
-    names = NAMES.get(type(base))
+    names = FIELDS_IN.get(type(base))
     if names is None or not isinstance(told, Mapping):
         return Borrowed(base, {}, ())
     config, used, ours = base, dict[str, float](), list[str]()

@@ -13,6 +13,7 @@ from radial.runs.run import CONFIG
 from radial.training.a3c import A3CConfig
 from radial.training.dqn import DQNConfig
 from radial.training.ppo import PPOConfig
+from radial.workflows.audit.subject import audited
 from radial.workflows.loading import load
 from radial.workflows.train import train
 
@@ -69,3 +70,9 @@ def test_a_folder_without_an_agent_is_refused_in_one_line(tmp_path: Path) -> Non
         with pytest.raises(BadInput, match=says) as caught:
             load(last)
         assert "\n" not in str(caught.value)
+
+
+def test_an_audit_takes_a_checkpoint(tmp_path: Path) -> None:
+    train(CONFIGS[0], 0, out=tmp_path / "run", quiet=True)
+    who = audited(tmp_path / "run" / "checkpoints" / "best", None)
+    assert who.spec.id == "CartPole-v1"

@@ -10,12 +10,12 @@ from typing import Any
 from torch import nn
 
 from radial.agents.foreign import as_agent, known_shape
-from radial.agents.saved import load_agent
 from radial.agents.zoo import resolve
 from radial.core.agent import Agent, described
 from radial.core.data import BadInput, EnvSpec
 from radial.envs.make import check_card_env, example_for, spec_for, spec_named, spec_told
 from radial.evaluation.play import spec_of
+from radial.workflows.loading import open_agent
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def audited(
         raise BadInput("vecnormalize is for the file of an agent: this agent is loaded already")
     with _noted(notes):
         path = resolve(str(given)) if isinstance(given, str | Path) else None
-        agent = as_agent(given if path is None else load_agent(path, vecnormalize=vecnormalize))
+        agent = as_agent(given if path is None else open_agent(path, vecnormalize=vecnormalize))
         spec = spec_for(env) if isinstance(env, str) else env or agent.card.env
         if env is None and spec is not None and path is not None:
             check_card_env(spec, path)
