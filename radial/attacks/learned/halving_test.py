@@ -11,6 +11,7 @@ import torch
 
 import radial as rr
 from radial.agents.policies import CategoricalAgent
+from radial.agents.q_agent import QAgent
 from radial.agents.saved import load_agent, save
 from radial.attacks.fitting_test import LinearWorld, random_agent
 from radial.attacks.learned import halving
@@ -253,3 +254,34 @@ def test_with_200_000_steps_it_is_never_weaker_than_noise(kind: type[Adversary],
     attack = kind(radius=radius, steps=400_000, restarts=1).fit(agent, agent.card.env, 0)
     noise, learned = (evaluate(agent, agent.card.env, each, radius, 20, 7).mean for each in (rr.RandomNoise(), attack))
     assert learned <= noise
+
+
+class Pictures(LinearWorld):
+    """The linear world seen as dim frames: every pixel has the size of its first number."""
+
+    observation_shape = (1, 84, 84)
+
+    def _frames(self, state: torch.Tensor) -> torch.Tensor:
+        grey = (state[:, :1].abs() * 50).clamp(max=255).to(torch.uint8)
+        return grey[:, :, None, None].expand(-1, 1, 84, 84)
+
+    def reset(self) -> torch.Tensor:
+        return self._frames(super().reset())
+
+    def step(self, action: torch.Tensor) -> Any:
+        step = super().step(action)
+        return replace(step, obs=self._frames(step.obs))
+
+
+@pytest.mark.parametrize("kind", [SARL, PAAD])
+def test_frames_are_attacked_as_well(kind: type[Adversary]) -> None:
+    agent = QAgent((1, 84, 84), 3, (4, 8, 8, 32))
+    agent.initialize(torch.Generator().manual_seed(0))
+    tiny = {**TINY, "rollout": 16, "minibatch": 8, "epochs": 1, "radius": 0.1}
+    attack = kind(**tiny, steps=16).fit(agent, Pictures(4, discrete=True), 0)
+    ball = agent.ball(torch.rand(3, 1, 84, 84, generator=torch.Generator().manual_seed(1)), 0.1)
+    shown = attack.perturb(agent, ball, torch.Generator())
+    assert ball.contains(shown).all()
+    assert shown.min() >= 0
+    assert shown.max() <= 1
+    assert not torch.equal(shown, ball.center)
