@@ -16,7 +16,7 @@ from radial.agents.saved import load_agent, save
 from radial.attacks.fitting_test import LinearWorld, random_agent
 from radial.attacks.learned import halving
 from radial.attacks.learned.adversaries import PAAD, SARL, Adversary, Learned, LearnedAttack
-from radial.attacks.learned.halving import Candidate, fast, rounds
+from radial.attacks.learned.halving import Candidate, fast, rounds, survivors
 from radial.attacks.learned.stored import load_attack, save_attack
 from radial.core.ball import Ball
 from radial.core.data import BadInput, EnvSpec
@@ -55,8 +55,17 @@ def test_the_budget_is_spent_in_whole_rollouts_and_never_exceeded() -> None:
     assert rounds(1_000, 4, 100) == (100, 300, 2)  # 4·100 + 2·300
     assert rounds(400, 4, 100) == (100, 0, 2)
     for steps, candidates in ((2_000, 3), (12_345, 6), (999, 2)):
-        first, later, survivors = rounds(steps, candidates, 100)
-        assert first * candidates + later * survivors <= steps
+        first, later, count = rounds(steps, candidates, 100)
+        assert first * candidates + later * count <= steps
+
+
+def test_the_best_go_on_and_both_ways_to_begin_among_them() -> None:
+    warm, warmer = (Candidate("paad", 3e-4, number, warm=True) for number in range(2))
+    cold, colder = (Candidate("paad", 1e-3, number) for number in range(2))
+    assert survivors({warm: 1.0, warmer: 2.0, cold: 3.0, colder: 4.0}, 2) == [warm, cold]
+    assert survivors({warm: 3.0, warmer: 2.0, cold: 1.0, colder: 4.0}, 2) == [cold, warmer]
+    assert survivors({warm: 1.0, cold: 3.0}, 1) == [warm]
+    assert survivors({cold: 2.0, colder: 1.0}, 2) == [colder, cold]
 
 
 def test_a_budget_too_small_for_one_round_is_refused() -> None:
