@@ -112,7 +112,7 @@ class LearnedAttack(Memoryless):
 
 @dataclass(frozen=True)
 class Adversary:
-    """The settings that both kinds share, and `fit`. The defaults are those of results/learned-hopper.md.
+    """The settings that both kinds share, and `fit`.
 
     radius  None: set by `aimed`, which `evaluate` calls
     steps   env steps of all trainings together

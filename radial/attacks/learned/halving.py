@@ -8,7 +8,7 @@ favour short episodes. With a folder every training is a run of its own there, a
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,8 +124,8 @@ class Trainings:
             policies[candidate] = self._train(candidate, 0, first, starts.get((candidate.kind, candidate.number))
                                               if candidate.warm else None)  # fmt: skip
         if later:
-            best = sorted(candidates, key=lambda candidate: self._trial(candidate, 0).validation)[:count]
-            for candidate in best:
+            scores = {candidate: self._trial(candidate, 0).validation for candidate in candidates}
+            for candidate in survivors(scores, count):
                 went_on = self._train(candidate, 1, later, policies[candidate])
                 if self._trial(candidate, 1).validation < self._trial(candidate, 0).validation:
                     policies[candidate] = went_on
@@ -332,6 +332,19 @@ class Trainings:
         }  # fmt: skip
 
 
+def survivors(scores: Mapping[Candidate, float], count: int) -> list[Candidate]:
+    """The `count` best, the lowest return first; of two or more one started from nothing and one from a constant.
+
+    A training from a constant is ahead at first, and may stay where it began.
+    """
+    order = sorted(scores, key=lambda candidate: scores[candidate])
+    best = order[:count]
+    others = [candidate for candidate in order if candidate.warm != best[0].warm]
+    if count > 1 and others and others[0] not in best:
+        best[-1] = others[0]
+    return best
+
+
 def rounds(steps: int, candidates: int, rollout: int) -> tuple[int, int, int]:
     """How a budget is spent: steps of each candidate in the first round, of each survivor after it, and their number.
 
@@ -340,9 +353,9 @@ def rounds(steps: int, candidates: int, rollout: int) -> tuple[int, int, int]:
     whole = lambda share: int(share) // rollout * rollout  # noqa: E731
     if candidates == 1:
         return max(rollout, whole(steps)), 0, 0
-    survivors = candidates // 2
+    going_on = candidates // 2
     first = max(rollout, whole(FIRST_SHARE * steps / candidates))
-    return first, max(0, whole((steps - first * candidates) / survivors)), survivors
+    return first, max(0, whole((steps - first * candidates) / going_on)), going_on
 
 
 def fast(spec: EnvSpec) -> EnvSpec:

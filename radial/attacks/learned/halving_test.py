@@ -11,11 +11,12 @@ import torch
 
 import radial as rr
 from radial.agents.policies import CategoricalAgent
+from radial.agents.q_agent import QAgent
 from radial.agents.saved import load_agent, save
 from radial.attacks.fitting_test import LinearWorld, random_agent
 from radial.attacks.learned import halving
 from radial.attacks.learned.adversaries import PAAD, SARL, Adversary, Learned, LearnedAttack
-from radial.attacks.learned.halving import Candidate, fast, rounds
+from radial.attacks.learned.halving import Candidate, fast, rounds, survivors
 from radial.attacks.learned.stored import load_attack, save_attack
 from radial.core.ball import Ball
 from radial.core.data import BadInput, EnvSpec
@@ -54,8 +55,17 @@ def test_the_budget_is_spent_in_whole_rollouts_and_never_exceeded() -> None:
     assert rounds(1_000, 4, 100) == (100, 300, 2)  # 4·100 + 2·300
     assert rounds(400, 4, 100) == (100, 0, 2)
     for steps, candidates in ((2_000, 3), (12_345, 6), (999, 2)):
-        first, later, survivors = rounds(steps, candidates, 100)
-        assert first * candidates + later * survivors <= steps
+        first, later, count = rounds(steps, candidates, 100)
+        assert first * candidates + later * count <= steps
+
+
+def test_the_best_go_on_and_both_ways_to_begin_among_them() -> None:
+    warm, warmer = (Candidate("paad", 3e-4, number, warm=True) for number in range(2))
+    cold, colder = (Candidate("paad", 1e-3, number) for number in range(2))
+    assert survivors({warm: 1.0, warmer: 2.0, cold: 3.0, colder: 4.0}, 2) == [warm, cold]
+    assert survivors({warm: 3.0, warmer: 2.0, cold: 1.0, colder: 4.0}, 2) == [cold, warmer]
+    assert survivors({warm: 1.0, cold: 3.0}, 1) == [warm]
+    assert survivors({cold: 2.0, colder: 1.0}, 2) == [colder, cold]
 
 
 def test_a_budget_too_small_for_one_round_is_refused() -> None:
@@ -253,3 +263,34 @@ def test_with_200_000_steps_it_is_never_weaker_than_noise(kind: type[Adversary],
     attack = kind(radius=radius, steps=400_000, restarts=1).fit(agent, agent.card.env, 0)
     noise, learned = (evaluate(agent, agent.card.env, each, radius, 20, 7).mean for each in (rr.RandomNoise(), attack))
     assert learned <= noise
+
+
+class Pictures(LinearWorld):
+    """The linear world seen as dim frames: every pixel has the size of its first number."""
+
+    observation_shape = (1, 84, 84)
+
+    def _frames(self, state: torch.Tensor) -> torch.Tensor:
+        grey = (state[:, :1].abs() * 50).clamp(max=255).to(torch.uint8)
+        return grey[:, :, None, None].expand(-1, 1, 84, 84)
+
+    def reset(self) -> torch.Tensor:
+        return self._frames(super().reset())
+
+    def step(self, action: torch.Tensor) -> Any:
+        step = super().step(action)
+        return replace(step, obs=self._frames(step.obs))
+
+
+@pytest.mark.parametrize("kind", [SARL, PAAD])
+def test_frames_are_attacked_as_well(kind: type[Adversary]) -> None:
+    agent = QAgent((1, 84, 84), 3, (4, 8, 8, 32))
+    agent.initialize(torch.Generator().manual_seed(0))
+    tiny = {**TINY, "rollout": 16, "minibatch": 8, "epochs": 1, "radius": 0.1}
+    attack = kind(**tiny, steps=16).fit(agent, Pictures(4, discrete=True), 0)
+    ball = agent.ball(torch.rand(3, 1, 84, 84, generator=torch.Generator().manual_seed(1)), 0.1)
+    shown = attack.perturb(agent, ball, torch.Generator())
+    assert ball.contains(shown).all()
+    assert shown.min() >= 0
+    assert shown.max() <= 1
+    assert not torch.equal(shown, ball.center)
