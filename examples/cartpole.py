@@ -45,11 +45,17 @@ class Stage:
         yield lambda *_: None
 
 
+def begun(folder: Path) -> bool:
+    """Whether there is a run to resume."""
+    return (folder / "config.json").is_file()
+
+
 def trained(given: argparse.Namespace) -> Any:
     """The plain agent, trained unless it is there already."""
     config = rr.recipe("cartpole-ppo").config
     config = config if given.steps is None else with_steps(config, given.steps)
-    return rr.train(config, given.seed, out=given.out / "ppo", resume=True, threads=1, recipe="cartpole-ppo")
+    folder = given.out / "ppo"
+    return rr.train(config, given.seed, out=folder, resume=begun(folder), threads=1, recipe="cartpole-ppo")
 
 
 def made_robust(given: argparse.Namespace, say: Stage) -> Any:
@@ -58,7 +64,7 @@ def made_robust(given: argparse.Namespace, say: Stage) -> Any:
     say(f"fine-tuning for ε = {RADIUS:g}, {given.robust_steps:,} steps")
     found = rr.robustify(
         rr.load(given.out / "ppo"), RADIUS, given.robust_steps, tolerance=0.02, seed=given.seed,
-        episodes=given.episodes, out=folder, resume=(folder / "config.json").is_file(), threads=1, quiet=True,
+        episodes=given.episodes, out=folder, resume=begun(folder), threads=1, quiet=True,
         watch=say.watch,
     )  # fmt: skip
     say("no agent was better than PPO: it is audited again" if found.failed else f"kept the agent of {found.kept:,}")
