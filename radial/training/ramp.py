@@ -116,8 +116,12 @@ class Guide:
 
 
 def some(rows: Tensor) -> Tensor:
-    """A few rows (≤ ROWS, …) of many, evenly spread, for `Guide.look`."""
-    return rows[:: -(-rows.shape[0] // ROWS)]
+    """A few rows (≤ ROWS, …) of many, evenly spread, for `Guide.look`.
+
+    The stride is odd: a balancing policy alternates its actions, and an even one would see every other state only.
+    """
+    stride = -(-rows.shape[0] // ROWS)
+    return rows[:: stride if stride == 1 else stride | 1]
 
 
 def time_at(guide: Guide | None, step: int) -> int:

@@ -224,3 +224,10 @@ def test_the_value_learns_first_and_the_policy_stays() -> None:
     assert moved == {name for name, _ in start.named_parameters() if name.startswith("critic.")}
     after = ppo.train_ppo(replace(config, value_first=128), 5, quiet=True)
     assert not torch.equal(after.network[0].weight, start.network[0].weight)
+
+
+def test_states_that_alternate_are_both_seen() -> None:
+    """Of 500 steps every ninth, not every eighth: odd and even ones alike."""
+    seen = some(torch.arange(500))
+    assert len(seen) <= ROWS
+    assert int((seen % 2).sum()) == len(seen) // 2

@@ -20,7 +20,7 @@ from radial.evaluation.play import evaluate
 from radial.evaluation.statistics import mean, sem
 from radial.runs.files import read_json, write_atomic
 from radial.runs.run import derived_seed
-from radial.training.ramp import ROWS
+from radial.training.ramp import some
 
 JUDGED = "judged.json"  # in a run's folder: every judgement so far
 KEPT = "kept"  # and the best agent
@@ -106,7 +106,7 @@ class Keeper:
 
     @torch.no_grad()
     def _visited(self, agent: Agent) -> Tensor:
-        """Some states of one greedy episode, (B, *obs) in network units."""
+        """The states of one greedy episode, or some of its frames, (B, *obs) in network units."""
         world, seen = make_env(self.env, 1, self.seed), list[Tensor]()
         try:
             obs = world.reset()
@@ -119,7 +119,8 @@ class Keeper:
                     break
         finally:
             world.close()
-        return torch.cat(seen[:: -(-len(seen) // ROWS)])
+        states = torch.cat(seen)
+        return states if states.dim() == 2 else some(states)
 
     def _qualifies(self, found: Judgement) -> bool:
         chance = (self.before.spread**2 + found.spread**2) ** 0.5
