@@ -24,8 +24,8 @@ _Job = TypeVar("_Job")
 _Value = TypeVar("_Value")
 PLACES = ("local", "ray")
 POLL = 0.2  # seconds; a wait without a limit would keep Python from running signal handlers
-THREADS = "OMP_NUM_THREADS"
-ADDRESS = re.compile(r"auto|(ray://)?[A-Za-z0-9._-]+:\d{1,5}")
+_THREADS = "OMP_NUM_THREADS"
+_ADDRESS = re.compile(r"auto|(ray://)?[A-Za-z0-9._-]+:\d{1,5}")
 TOKEN, MODE = "RAY_AUTH_TOKEN", "RAY_AUTH_MODE"
 
 
@@ -98,7 +98,7 @@ def check_where(on: str, address: str | None) -> None:
         raise BadInput(f"on must be one of {', '.join(PLACES)}, got {on!r}")
     if address is not None and on != "ray":
         raise BadInput("address is for --on ray")
-    if address is not None and not ADDRESS.fullmatch(address):
+    if address is not None and not _ADDRESS.fullmatch(address):
         raise BadInput(f"address must be auto, HOST:PORT or ray://HOST:PORT, got {address!r}")
 
 
@@ -179,15 +179,15 @@ def _stop(pool: ProcessPoolExecutor) -> None:
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
     """The variable that children inherit."""
-    before = os.environ.get(THREADS)
-    os.environ[THREADS] = str(count)
+    before = os.environ.get(_THREADS)
+    os.environ[_THREADS] = str(count)
     try:
         yield
     finally:
         if before is None:
-            del os.environ[THREADS]
+            del os.environ[_THREADS]
         else:
-            os.environ[THREADS] = before
+            os.environ[_THREADS] = before
 
 
 # ---------------------------------------------------------------------------------------------------------------- Ray
@@ -229,7 +229,7 @@ def _on_ray(
     ray: Any, function: Callable[[Any], Any], jobs: Sequence[Any], needs: Resources, retries: int, tell: OnEnd
 ) -> list[Outcome[Any]]:
     """One task per job; Ray itself tries a task again whose worker or node died."""
-    variables = {"env_vars": {THREADS: str(needs.cpus)}}
+    variables = {"env_vars": {_THREADS: str(needs.cpus)}}
     task = ray.remote(timed).options(
         num_cpus=needs.cpus, num_gpus=needs.gpus, max_retries=retries, runtime_env=variables
     )

@@ -28,7 +28,7 @@ def die_once(path: str) -> str:
 def threads(_: object) -> tuple[int, str]:
     import torch
 
-    return torch.get_num_threads(), os.environ[cluster.THREADS]
+    return torch.get_num_threads(), os.environ["OMP_NUM_THREADS"]
 
 
 @pytest.mark.parametrize("on", PLACES)

@@ -11,7 +11,7 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
 
-WIDTH = 80  # columns of a line at most; COLUMNS may ask for less
+_WIDTH = 80  # columns of a line at most; COLUMNS may ask for less
 _BAR = 10  # columns of the bar on a terminal
 GAP = "  "  # between the parts of a line
 SECONDS_BETWEEN_LINES = 10.0
@@ -51,7 +51,7 @@ def fit(head: str, text: str, width: int) -> str:
 
 def columns() -> int:
     """How wide a line may be."""
-    return min(WIDTH, shutil.get_terminal_size((WIDTH, 24)).columns)
+    return min(_WIDTH, shutil.get_terminal_size((_WIDTH, 24)).columns)
 
 
 class PlainLines:

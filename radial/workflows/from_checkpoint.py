@@ -37,14 +37,14 @@ def checkpoint_agent(path: Path) -> AnyAgent:
     if found.parent.name != ROOM or not settings.is_file():
         raise BadInput(f"{path} is a checkpoint without its run: expected {CONFIG} two folders above it")
     table = read_json(settings)
-    kind = next((each for each in READERS if each.__name__ == table.get("type")), None)
+    kind = next((each for each in _READERS if each.__name__ == table.get("type")), None)
     if kind is None:
-        raise BadInput(f"{settings}: type must be one of {', '.join(each.__name__ for each in READERS)}")
+        raise BadInput(f"{settings}: type must be one of {', '.join(each.__name__ for each in _READERS)}")
     config = decode(kind, {key: value for key, value in table.items() if key not in RECORDED}, str(settings))
     check_stored(config, str(settings))
     tensors, state = read_checkpoint(found)
     try:
-        agent = READERS[kind](config, tensors, state)
+        agent = _READERS[kind](config, tensors, state)
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         said = (str(error).splitlines() or [""])[0][:160]
         raise Corrupt(f"{path} holds no agent that fits {settings}: {said}") from None
@@ -79,7 +79,7 @@ def _a3c(config: a3c.A3CConfig, tensors: Mapping[str, Tensor], state: Mapping[st
     return training.finished()
 
 
-READERS: dict[type, Callable[[Any, Mapping[str, Tensor], Mapping[str, Any]], AnyAgent]] = {
+_READERS: dict[type, Callable[[Any, Mapping[str, Tensor], Mapping[str, Any]], AnyAgent]] = {
     ppo.PPOConfig: _ppo,
     dqn.DQNConfig: _dqn,
     a3c.A3CConfig: _a3c,

@@ -72,7 +72,7 @@ def _door(path: Path, graph: OnnxGraph) -> tuple[nn.Module, tuple[float, float] 
 class OnnxNetwork(nn.Module):
     """The steps of a graph, one after the other: layers, and functions of values and constants."""
 
-    def __init__(self, layers: Sequence[nn.Module], constants: Sequence[Tensor], steps: Sequence["Work"]) -> None:
+    def __init__(self, layers: Sequence[nn.Module], constants: Sequence[Tensor], steps: Sequence["_Work"]) -> None:
         super().__init__()
         self.layers, self.steps = nn.ModuleList(layers), tuple(steps)
         for i, each in enumerate(constants):
@@ -110,7 +110,7 @@ class Fixed:
 
 
 @dataclass(frozen=True)
-class Work:
+class _Work:
     """One step: a layer by its number or a function, its arguments, the number of the value it makes."""
 
     does: int | Callable[..., Any]
@@ -125,7 +125,7 @@ class _Builder:
         self.values: dict[str, Moving | Tensor] = dict(graph.constants)
         self.layers: list[nn.Module] = []
         self.constants: list[Tensor] = []
-        self.work: list[Work] = []
+        self.work: list[_Work] = []
 
     def build(self) -> tuple[nn.Module, int]:
         """The network in eval mode, and how many outputs it has."""
@@ -202,7 +202,7 @@ class _Builder:
         return value
 
     def _done(self, does: int | Callable[..., Any], args: Sequence[Any], like: Tensor) -> Moving:
-        self.work.append(Work(does, args, len(self.work) + 1))
+        self.work.append(_Work(does, args, len(self.work) + 1))
         return Moving(len(self.work), like)
 
     def _placed(self, given: Any) -> Any:

@@ -36,7 +36,7 @@ from radial.training.ppo import Making, PPOConfig, train_ppo
 if TYPE_CHECKING:
     from radial.attacks.learned.adversaries import Adversary
 
-FIRST_SHARE = 0.5  # of the budget goes to the first round, at a constant learning rate; in the second it falls to 0
+_FIRST_SHARE = 0.5  # of the budget goes to the first round, at a constant learning rate; in the second it falls to 0
 STD = (1.0, 0.6, 0.2)  # the ceiling on the standard deviation: at first, between the rounds, at the end
 SCREENING = 1 / 6  # of the budget, at most, to try constants
 VALUE_FIRST = 4  # rollouts in which only the value of a policy learns that starts from a constant
@@ -354,7 +354,7 @@ def rounds(steps: int, candidates: int, rollout: int) -> tuple[int, int, int]:
     if candidates == 1:
         return max(rollout, whole(steps)), 0, 0
     going_on = candidates // 2
-    first = max(rollout, whole(FIRST_SHARE * steps / candidates))
+    first = max(rollout, whole(_FIRST_SHARE * steps / candidates))
     return first, max(0, whole((steps - first * candidates) / going_on)), going_on
 
 

@@ -24,7 +24,7 @@ from radial.evaluation.statistics import mean
 MOST_CONSTANTS = 26  # 3³ − 1
 EPISODES_EACH = 2
 CONFIDENCE = 3.0  # of a constant choice: the lead of its logit
-WIDTH = 0.5  # standard deviation with which a training around a constant begins
+_WIDTH = 0.5  # standard deviation with which a training around a constant begins
 
 
 class TooLong(Exception):
@@ -103,7 +103,7 @@ def constant_policy(
     with torch.no_grad():
         if isinstance(policy, GaussianAgent):
             last.bias.copy_(action)
-            policy.log_std.fill_(math.log(WIDTH))
+            policy.log_std.fill_(math.log(_WIDTH))
         else:
             last.bias[int(action)] = CONFIDENCE
     return policy

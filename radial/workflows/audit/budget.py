@@ -18,7 +18,7 @@ from radial.envs.wrapper import EnvWrapper
 
 T = TypeVar("T")
 Say = Callable[[str], None]
-WIDTH = 80  # columns of a line of progress
+_WIDTH = 80  # columns of a line of progress
 EVERY = 5.0  # seconds between two lines while nothing ends
 
 
@@ -105,7 +105,7 @@ class Clock:
         """Say how it goes, after the time that is gone, that is left, and that the work will take."""
         if self.say is not None:
             line = f"{self.stamp()} {text}"
-            self.say(line if len(line) <= WIDTH else f"{line[: WIDTH - 1]}…")
+            self.say(line if len(line) <= _WIDTH else f"{line[: _WIDTH - 1]}…")
             self.due = time.monotonic() + EVERY
 
     def beat(self, text: str) -> None:

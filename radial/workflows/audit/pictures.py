@@ -17,7 +17,7 @@ from radial.envs.film import Film, Shot, Take, film
 from radial.envs.offscreen import NotRendered
 
 PICTURES = 150  # of each episode, at most
-LARGEST = 3_000_000  # characters of all pictures of a page
+_LARGEST = 3_000_000  # characters of all pictures of a page
 FEW_COLOURS = 256  # a PNG has a palette, and is exact
 QUALITY = 60  # of a WebP, half of a JPEG's size
 
@@ -40,7 +40,7 @@ def exactly(actions: Sequence[Tensor]) -> list[Any]:
 
 
 def pictures_of(trace: Mapping[str, Any], seconds: float = math.inf) -> dict[str, Any]:
-    """Pictures of both episodes, as many as time and `LARGEST` allow; where there are none, a note says why.
+    """Pictures of both episodes, as many as time and `_LARGEST` allow; where there are none, a note says why.
 
     clean, attacked  `at` (K,) steps, `images` (K,) data URLs        note  why one could not be shown, or None
     """
@@ -51,7 +51,7 @@ def pictures_of(trace: Mapping[str, Any], seconds: float = math.inf) -> dict[str
     except NotRendered as error:
         return {"clean": None, "attacked": None, "note": f"no pictures: {error}"}
     encoded = [[data_url(shot) for shot in each.pictures] for each in films]
-    clean, attacked = fitting(films, encoded, LARGEST)
+    clean, attacked = fitting(films, encoded, _LARGEST)
     return {"clean": clean, "attacked": attacked, "note": next((each.note for each in films if each.note), None)}
 
 
