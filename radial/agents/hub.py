@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from radial.core.data import BadInput
+from radial.core.errors import BadInput
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi
