@@ -15,7 +15,11 @@ from radial.core.errors import BadInput
 from radial.evaluation.threads import one_thread_for
 
 if TYPE_CHECKING:
-    pass
+    from radial.agents.convert import Loaded
+    from radial.core.data import EnvSpec
+    from radial.evaluation.play import Evaluation
+
+WORST = "worst"  # of all attacks that apply
 
 
 def evaluate(
@@ -33,6 +37,7 @@ def evaluate(
     timing: float | None = None,
     vecnormalize: str | None = None,
     video: Path | None = None,
+    budget: float | None = None,
     json: bool = False,
 ) -> None:
     """Play episodes with an agent, clean or under an attack, and print its return.
@@ -42,7 +47,8 @@ def evaluate(
         env: an environment's id, such as Hopper-v4 or fruitbot-test; default: the one the agent was trained in.
         kind: of an .onnx file, which does not say what its outputs are: q, categorical or gaussian.
         attack: none, random, critic, mad, rs, rs+mad, compounding, transfer, pgd, pgd-procgen, pgd-strong, fgsm,
-            corners, sarl, paad, learned, or the folder of a fitted attack (`radial attack fit`).
+            corners, sarl, paad, learned, the folder of a fitted attack (`radial attack fit`), or worst: the strongest
+            of all that apply, chosen on other episodes.
         radius: perturbation radius ε in network units, such as 0.075 or 3/255; needed with an attack.
         episodes: number of episodes.
         seed: random seed.
@@ -53,6 +59,7 @@ def evaluate(
         timing: attack only in this share of the steps, such as 0.25: those that matter most to the agent.
         vecnormalize: statistics of a Stable-Baselines3 agent, if they do not lie near its file; none: it has none.
         video: FILE.mp4 or FILE.gif of the first episode, with an attack beside the same episode without it.
+        budget: minutes for --attack worst; default: as long as it takes.
         json: print one JSON object instead of a table.
     """
     from radial.attacks.timing import Timed
@@ -64,7 +71,9 @@ def evaluate(
     from radial.workflows.audit.trace import traced
     from radial.workflows.loading import load
 
-    chosen, epsilon = read_attack(attack, radius, stochastic)
+    if budget is not None and attack != WORST:
+        raise BadInput(f"--budget is for --attack {WORST}")
+    chosen, epsilon = read_attack("random" if attack == WORST else attack, radius, stochastic)
     chosen = chosen if timing is None else Timed(chosen, timing)
     _check_shown(trace, video, attack, [
         name for name, on in (("--stochastic", stochastic), ("--first-finished", first_finished)) if on
@@ -75,6 +84,14 @@ def evaluate(
     if where is None:
         near = example_for(loaded.observation_shape)
         raise BadInput(f"{agent}: no environment recorded; pass --env, such as --env {near}")
+    if attack == WORST:
+        others = {
+            "--stochastic": stochastic, "--first-finished": first_finished, "--timing": timing, "--trace": trace,
+            "--video": video,
+        }  # fmt: skip
+        refused = [name for name, given in others.items() if given not in (False, None)]
+        _worst(loaded, where, epsilon, episodes, seed, num_envs, budget, agent, json, refused)
+        return
     with progress(episodes, "episodes") as show, warnings_said():
         if (trace or video) is not None and isinstance(chosen, Fittable):
             chosen = fitted(chosen, loaded, spec_of(where), epsilon, math.inf, streams(seed)[1])
@@ -93,10 +110,14 @@ def evaluate(
     if json:
         print_json(facts)
         return
+    _print(agent, result, [("attack", attack if attack == "none" else f"{attack} at ε = {epsilon:g}")])
+
+
+def _print(agent: str, result: "Evaluation", first: list[tuple[str, str]]) -> None:
     table = Table("", "", title=f"{agent} in {result.env}", show_header=False)
     low, high = result.iqm_ci95
     for name, value in (
-        ("attack", attack if attack == "none" else f"{attack} at ε = {epsilon:g}"),
+        *first,
         ("return, mean ± SEM", f"{result.mean:.1f} ± {result.sem:.1f}"),
         ("interquartile mean, 95 %", f"{result.iqm:.1f}  ({low:.1f} … {high:.1f})"),
         ("least … most", f"{min(result.returns):.1f} … {max(result.returns):.1f}"),
@@ -105,6 +126,31 @@ def evaluate(
     ):
         table.add_row(name, value)
     print_table(table)
+
+
+def _worst(
+    loaded: "Loaded", where: "EnvSpec", radius: float, episodes: int, seed: int, num_envs: int | None,
+    budget: float | None, agent: str, as_json: bool, refused: list[str],
+) -> None:  # fmt: skip
+    """The strongest of all attacks, and how each of them did."""
+    from radial.workflows.ensemble import worst_of
+
+    if refused:
+        raise BadInput(f"--attack {WORST} takes no {' or '.join(refused)}")
+    with warnings_said():
+        found = worst_of(
+            loaded, where, radius, episodes, seed, budget=budget, num_envs=num_envs, name=agent, progress=say
+        )
+    if as_json:
+        print_json(found.to_json())
+        return
+    table = Table("attack", "return on selection episodes", "seconds", title=f"{agent}: attacks at ε = {radius:g}")
+    for member in sorted(found.members, key=lambda each: each.mean):
+        table.add_row(member.attack, f"{member.mean:.1f} ± {member.sem:.1f}", f"{member.seconds:.1f}")
+    print_table(table)
+    _print(agent, found.evaluation, [("worst of all", f"{found.attack} at ε = {radius:g}")])
+    for text in (*([] if found.warning is None else [found.warning]), *(f"no time for {cut}" for cut in found.cuts)):
+        say(f"warning: {text}")
 
 
 def _check_shown(trace: Path | None, video: Path | None, attack: str, sampled: list[str]) -> None:
