@@ -114,12 +114,13 @@ def headline(found: list[dict[str, Any]]) -> str:
     """What the two agents differ in, in one sentence; what there was no time for is left out."""
     plain, robust = found
     said = [f"Clean, PPO returns {plain['nominal']['mean']:.0f} and RADIAL-PPO {robust['nominal']['mean']:.0f}"]
-    for one, other in zip(plain["levels"][::-1], robust["levels"][::-1], strict=True):
+    pairs = list(zip(plain["levels"], robust["levels"], strict=True))
+    for one, other in sorted(pairs, key=lambda pair: abs(pair[0]["radius"] - RADIUS)):  # the ε it was trained for first
         if None not in (one["worst_return"], other["worst_return"]):
             left = f"{one['worst_return']:.0f} and {other['worst_return']:.0f}"
             said.append(f"with observations off by up to {one['radius']:g} the strongest attack leaves them {left}")
             break
-    for one, other in zip(plain["levels"], robust["levels"], strict=True):
+    for one, other in pairs:
         if _certified(other) != EMPTY:
             least = f"{_certified(other)} ({_certified(one)} for PPO)"
             said.append(f"off by up to {one['radius']:g} RADIAL-PPO is certified to return at least {least}")

@@ -136,8 +136,8 @@ def test_one_attack_step_by_step(capsys: pytest.CaptureFixture[str], elsewhere: 
         (("audit", "agent", "--require", "nonsense"), "a requirement must read like return@0.05>=400"),
         (("audit", "agent", "--attacks", "pdg"), "attack 'pdg' cannot be run"),
         (
-            ("audit", "odd.onnx"),
-            "odd.onnx is not an agent: expected a folder, or a file ending in .model, .pt, .zip,",
+            ("audit", "odd.text"),
+            "odd.text is not an agent: expected a folder, or a file ending in .model, .pt, .pth, .zip,",
         ),
         (("audit", "/"), "/ is not an agent: expected card.json"),
         (("report",), "runs"),
@@ -168,6 +168,7 @@ def test_bad_input_is_one_line_and_code_2(
     arguments: tuple[str, ...], says: str, capsys: pytest.CaptureFixture[str], elsewhere: Path
 ) -> None:
     (elsewhere / "odd.onnx").write_bytes(b"x")
+    (elsewhere / "odd.text").write_bytes(b"x")
     (elsewhere / "broken").mkdir()
     (elsewhere / "broken/audit.json").write_text("{")
     (elsewhere / "not-a-number").mkdir()

@@ -44,7 +44,12 @@ class Trainee:
     """One training in progress on the shared pool."""
 
     def __init__(
-        self, name: str, config: PPOConfig, device: torch.device, attack: Attack | None = None, make: Making = make_env
+        self,
+        name: str,
+        config: PPOConfig,
+        device: torch.device,
+        attack: Attack | None = None,
+        make: Making | None = None,
     ) -> None:
         self.name, self.config = name, config
         self.agent, self.learner, self.scale, self.rng = set_up(config, 0, device, make=make)

@@ -123,8 +123,8 @@ def test_a_refuted_proof_is_a_fault(monkeypatch: pytest.MonkeyPatch, capsys: pyt
 def test_grey_levels_are_refused_in_one_line(
     command: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def with_range(*arguments: object) -> CategoricalAgent:
-        agent: CategoricalAgent = load(*arguments)  # type: ignore[arg-type, assignment]
+    def with_range(*arguments: object, **more: object) -> CategoricalAgent:
+        agent: CategoricalAgent = load(*arguments, **more)  # type: ignore[arg-type, assignment]
         agent.valid_range = (-9.0, 9.0)  # type: ignore[assignment]
         return agent
 

@@ -267,7 +267,7 @@ def test_everything_that_changes_is_saved():
     tensors, state = ppo._state(agent, learner, scale, Returns(4), rng, 0, 0)
     assert {name.removeprefix("agent.") for name in tensors if name.startswith("agent.")} == set(agent.state_dict())
     assert {"adam.first", "adam.second", "adam.steps", "rng", "scale.moments.mean"} <= set(tensors)
-    assert set(state) == {"step", "update", "returns", "lengths"}
+    assert set(state) == {"step", "update", "returns", "lengths", "by_env", "clip", "clips_actions"}
 
 
 def test_another_simulator_is_noticed(tmp_path: Path, monkeypatch, caplog):

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any
 
 from radial.agents.foreign import as_agent
-from radial.attacks import ATTACKS
 from radial.attacks.learned.adversaries import Adversary
 from radial.core.agent import Agent, Attack
 from radial.core.checks import check_whole, is_finite
@@ -25,7 +24,7 @@ from radial.evaluation.play import Evaluation, Fittable, check_spaces, evaluate,
 from radial.runs.run import derived_seed
 from radial.workflows.audit.budget import Clock, Until
 from radial.workflows.audit.learning import fit_in_time
-from radial.workflows.audit.suite import applicable, attacks_of, chosen, masking
+from radial.workflows.audit.suite import aimed, applicable, attacks_of, chosen, envs_to_fit, masking
 
 FLOOR = "none"  # the adversary may leave an observation alone, so no agent's worst case is above its clean return
 Say = Callable[[str], None]
@@ -183,7 +182,7 @@ class _Ensemble:
     def _ready(self, name: str) -> Attack:
         """The attack, fitted once in envs of its own."""
         if name not in self.fitted:
-            made: Any = ATTACKS[name]()
+            made, _ = aimed(name, self.radius, self.p)
             self.fitted[name] = self._fit(name, made) if isinstance(made, Fittable) else made
         return self.fitted[name]
 
@@ -191,7 +190,7 @@ class _Ensemble:
         seed = streams(self.seed)[1]
         self.say(f"fitting {name}")
         if isinstance(attack, Adversary):
-            return fit_in_time(attack.aimed(self.radius, self.p), self.agent, self.spec, seed, self.clock)
-        envs = attack.num_envs
+            return fit_in_time(attack, self.agent, self.spec, seed, self.clock)
+        envs = envs_to_fit(attack, self.agent)
         with closing(Until(make_env(self.spec, envs, seed), self.clock, range(envs))) as world:
             return attack.fit(self.agent, world, seed)

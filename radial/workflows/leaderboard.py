@@ -24,7 +24,7 @@ from radial.core.text import nearest, spell_radius
 from radial.envs.make import spec_for
 from radial.evaluation import statistics
 from radial.evaluation.certificates import acr
-from radial.evaluation.play import Fittable, evaluate, spec_of
+from radial.evaluation.play import Fittable, evaluate, fitted, spec_of
 from radial.evaluation.reach import reach
 from radial.runs.run import derived_seed
 from radial.workflows.audit.budget import Clock, OutOfTime
@@ -321,7 +321,7 @@ class _Board:
     def _fit(self, entrant: Entrant, name: str, attack: Any, radius: float) -> Attack:
         seed = derived_seed(SEED, "fit", name)
         if not isinstance(attack, Adversary):
-            return attack.fit(entrant.agent, entrant.spec, seed)
+            return fitted(attack, entrant.agent, entrant.spec, radius, math.inf, seed)
         aimed = attack.aimed(radius, math.inf)
         if self.fits is None:
             return aimed.fit(entrant.agent, entrant.spec, seed)

@@ -18,7 +18,7 @@ from radial.agents.saved import load_agent, save
 from radial.attacks import ATTACKS
 from radial.core.agent import Card
 from radial.core.data import BadInput, EnvSpec
-from radial.evaluation.play import Evaluation
+from radial.evaluation.play import Evaluation, fitted
 from radial.recipes.recipe import RECIPES, Cell, recipe
 from radial.recipes.tables import CLEAN, TABLES, Column, label_of, table
 from radial.reports.markdown import markdown
@@ -36,7 +36,7 @@ def fake_evaluate(agent: Any, env: EnvSpec, attack: Any, radius: float, episodes
     mean = 4000.0 + 100 * agent.card.seed - 10_000 * radius
     returns = tuple(mean + 10 * (-1) ** i for i in range(episodes))
     if hasattr(attack, "fit"):
-        attack = attack.fit(agent, env, 7)
+        attack = fitted(attack, agent, env, radius, float("inf"), 7)
     return Evaluation(
         more["name"], str(env), {}, ENGINE, repr(attack), radius, float("inf"), seed, episodes, False, episodes,
         returns, (1000,) * episodes, 0.1,

@@ -7,17 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from radial.attacks import ATTACKS
-from radial.attacks.learned.adversaries import Adversary
 from radial.core.agent import Agent
 from radial.core.data import BadInput, Discrete
 from radial.core.text import nearest, spell_radius
 from radial.evaluation import statistics
+from radial.evaluation.play import Aiming
 from radial.workflows.audit.subject import texts_of
 
 QUICK = ("pgd", "mad", "critic", "random", "fgsm", "pgd-strong")  # the last costs as much as all others
 MASKED = 0.05  # of the range of returns
 LEARNED = ("transfer", "rs", "rs+mad", "compounding", "paad", "sarl")
 ON_VECTORS = ("transfer", "rs", "rs+mad", "compounding", "sarl")  # of these
+ENVS_OF_FRAMES = 10  # in which an attack learns, at most
 AUDIT_STEPS = 200_000  # of an adversary that learns by PPO, at most
 
 
@@ -61,7 +62,13 @@ def chosen(names: Sequence[str], left_out: dict[str, str], asked: Sequence[str] 
 def aimed(name: str, radius: float, p: float) -> tuple[Any, str]:
     """The attack of this name, for one ball if it learns for one, and the name under which it is kept."""
     made = ATTACKS[name]()
-    return (made.aimed(radius, p), f"{name} at {radius!r}") if isinstance(made, Adversary) else (made, name)
+    return (made.aimed(radius, p), f"{name} at {radius!r}") if isinstance(made, Aiming) else (made, name)
+
+
+def envs_to_fit(attack: Any, agent: Agent) -> int:
+    """How many envs an attack learns in; few on frames, where a step costs more."""
+    frames = agent.observation_shape is not None and len(agent.observation_shape) > 1
+    return min(attack.num_envs, ENVS_OF_FRAMES) if frames else int(attack.num_envs)
 
 
 def masking(returns: Mapping[str, Mapping[int, float]], radius: float, width: float) -> str | None:

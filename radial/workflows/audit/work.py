@@ -28,7 +28,7 @@ from radial.workflows.audit.learning import fit_in_time
 from radial.workflows.audit.paced import Paced
 from radial.workflows.audit.result import AuditResult, Level, Played
 from radial.workflows.audit.subject import Audited
-from radial.workflows.audit.suite import AUDIT_STEPS, LEARNED, aimed, masking
+from radial.workflows.audit.suite import AUDIT_STEPS, LEARNED, aimed, envs_to_fit, masking
 from radial.workflows.audit.trace import record
 from radial.workflows.audit.units import in_env_units, in_order, units_of
 from radial.workflows.audit.verdict import headline
@@ -210,7 +210,7 @@ class Work:
         seed = streams(self.start.seed)[1]
         if isinstance(attack, Adversary):
             return fit_in_time(replace(attack, steps=AUDIT_STEPS), self.who.agent, self.who.spec, seed, self.clock)
-        count = attack.num_envs
+        count = envs_to_fit(attack, self.who.agent)
         with closing(Until(make_env(self.who.spec, count, seed), self.clock, range(count))) as world:
             return attack.fit(self.who.agent, world, seed)
 
