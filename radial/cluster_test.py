@@ -41,6 +41,7 @@ def test_results_are_in_order_and_one_failure_loses_no_other(on: str) -> None:
     assert sorted(ended) == list(range(6))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("on", PLACES)
 def test_a_job_whose_process_dies_is_tried_again(on: str, tmp_path: Path) -> None:
     found = cluster.map(die_once, [str(tmp_path / "a"), str(tmp_path / "b")], on=on, workers=1)
@@ -51,11 +52,13 @@ def always_die(_: int) -> None:
     os._exit(9)
 
 
+@pytest.mark.nightly
 def test_a_job_that_always_dies_fails_alone() -> None:
     found = cluster.map(always_die, [0], retries=1)
     assert found[0].error == "its process died 2 times"
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("on", PLACES)
 def test_threads_are_those_asked_for(on: str) -> None:
     (found,) = cluster.map(threads, [None], on=on, resources=Resources(cpus=2), workers=1)

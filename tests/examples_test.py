@@ -25,6 +25,7 @@ def test_the_radial_term_in_a_ppo_loop_of_ones_own() -> None:
         assert 0 <= row["certified"] <= 1
 
 
+@pytest.mark.nightly
 def test_the_notebook_is_valid_and_its_cells_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     notebook = json.loads((EXAMPLES / "quickstart.ipynb").read_text())
     assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
