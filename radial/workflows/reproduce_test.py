@@ -434,7 +434,7 @@ def test_every_seed_in_every_column_where_a_table_asks(played: list[Any], monkey
     line = next(line for line in result.lines if line.agent)
     assert line.agent is not None
     assert (line.agent.seed, list(line.agent.seeds["0"])) == (1, [column.key for column in whole.columns])
-    assert {attack for _, attack, _ in played} == {"none", "PGD"}
+    assert {attack for _, attack, _ in played} == {"none", "PGD", "StrongPGD"}
     assert [entry.match for entry in line.entries] == [None] * 5
     assert json.loads(Path("results/cartpole-dqn.json").read_text())["rows"][0]["cells"][0]["paper"]["mean"] is None
 
