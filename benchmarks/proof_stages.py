@@ -4,7 +4,6 @@ How stages are run, resumed and reported is in `proof`.
 """
 
 import os
-import re
 import subprocess
 import sys
 import tempfile
@@ -224,6 +223,7 @@ def cases(files: tuple[str, ...], chosen: str) -> list[str]:
 
 
 BATCH = 100  # tests per unit
+FAILED = ("failure", "error")
 
 
 def listed(files: tuple[str, ...], chosen: str, index: int) -> int:
@@ -234,8 +234,8 @@ def listed(files: tuple[str, ...], chosen: str, index: int) -> int:
         ended = _pytest(f"--junitxml={report}", *ids)
         suite = next(ElementTree.parse(report).iter("testsuite"))
     wrong = int(suite.get("failures", 0)) + int(suite.get("errors", 0))
-    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", ended.stdout, re.MULTILINE)
-    assert wrong == 0, f"{wrong} of {len(ids)}: {', '.join(failed)}"
+    told = [(case.get("name"), each.get("message", "")) for case in suite for each in case if each.tag in FAILED]
+    assert wrong == 0, f"{wrong} of {len(ids)}: " + "; ".join(f"{name}: {message[:150]}" for name, message in told)
     assert ended.returncode == 0, ended.stdout[-MESSAGE:]
     assert int(suite.get("tests", 0)) == len(ids), f"{suite.get('tests')} of {len(ids)} ran"
     return len(ids) - int(suite.get("skipped", 0))

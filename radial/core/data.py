@@ -3,6 +3,7 @@
 Agents and attacks are in `core.agent`. Nothing here computes beyond inspecting a tensor.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -67,6 +68,11 @@ class EnvSpec:
     suite: str  # a key of radial.envs.make.SUITES
     id: str
     options: Mapping[str, bool | int | float | str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name, value in self.options.items() if isinstance(self.options, Mapping) else ():
+            if isinstance(value, float) and not math.isfinite(value):  # neither a card nor a config could hold it
+                raise BadInput(f"env.options.{name} must be finite, got {value}")
 
     def __hash__(self) -> int:
         return hash((self.suite, self.id, tuple(sorted(self.options.items()))))

@@ -643,6 +643,13 @@ def test_any_value_anywhere_is_a_config_or_bad_input(name: str, path: str, value
     check_changed_config(name, path, value)
 
 
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_an_option_of_the_env_that_no_file_could_hold(value: float) -> None:
+    check_changed_config("hopper-radial-ppo", "env.options.x", value)
+    with pytest.raises(BadInput, match=r"env\.options\.x must be finite"):
+        with_settings(recipe("hopper-radial-ppo").config, [f"env.options.x={value}"])
+
+
 def check_set_text(text: str) -> None:
     """Any text after --set is a config or bad input."""
     refused = ""

@@ -13,6 +13,7 @@ from pathlib import Path
 from radial.core.data import EnvSpec
 from radial.runs.config import encode
 from radial.training.a3c import A3CConfig
+from radial.training.a3c_workers_test import memory
 
 CONFIG = A3CConfig(
     EnvSpec("classic", "CartPole-v1"), total_steps=10_000_000, workers=2, num_envs=2, rollout=5, hidden=(8,),
@@ -78,7 +79,7 @@ def steps(folder: Path) -> list[int]:
 
 
 def test_ctrl_c_saves_and_stops_and_a_resumed_run_that_is_killed_leaves_nobody_behind(tmp_path: Path) -> None:
-    shared = set(os.listdir("/dev/shm"))
+    shared = memory()
     with training(tmp_path) as process:
         wait_for(lambda: size(tmp_path) > 0)
         os.killpg(process.pid, signal.SIGINT)  # a terminal sends it to the whole group, workers included
@@ -100,7 +101,7 @@ def test_ctrl_c_saves_and_stops_and_a_resumed_run_that_is_killed_leaves_nobody_b
         wait_for(lambda: not group(process.pid), seconds=30)
     assert steps(tmp_path)[-1] > manifest["step"]  # it went on from there
     assert steps(tmp_path) == sorted(steps(tmp_path))
-    assert set(os.listdir("/dev/shm")) <= shared
+    assert memory() <= shared
 
 
 def test_one_that_is_stopped_before_its_first_update_stops_at_once(tmp_path: Path) -> None:
