@@ -645,7 +645,8 @@ def test_any_value_anywhere_is_a_config_or_bad_input(name: str, path: str, value
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_an_option_of_the_env_that_no_file_could_hold(value: float) -> None:
-    check_changed_config("hopper-radial-ppo", "env.options.x", value)
+    for wrong in (value, {"a": value}, [value]):
+        check_changed_config("hopper-radial-ppo", "env.options.x", wrong)
     with pytest.raises(BadInput, match=r"env\.options\.x must be finite"):
         with_settings(recipe("hopper-radial-ppo").config, [f"env.options.x={value}"])
 

@@ -120,7 +120,8 @@ def _as(option: Any, value: Any, where: str) -> Any:
         options = _options(typing.get_args(option)[0])
         return tuple(_typed(options, item, f"{where}[{at}]") for at, item in enumerate(value))
     if typing.get_origin(option) is Mapping and isinstance(value, Mapping):
-        return dict(value)
+        options = _options(typing.get_args(option)[1])
+        return {str(name): _typed(options, item, f"{where}.{name}") for name, item in value.items()}
     if option is EnvSpec and isinstance(value, Mapping):
         return decode(EnvSpec, value, where)
     return _NO
