@@ -73,7 +73,7 @@ def standings_markdown(board: Document) -> str:
         seeds = seeds_grid(task)
         parts += ["Over training seeds:", aligned(*seeds)] if seeds[1] else []
     refused = [f"- {name}: {why}" for name, why in board["refused"].items() if not why.startswith("no task here")]
-    refused += [f"- {name}: `radial leaderboard` has not played it yet" for name in board["waiting"]]
+    refused += [f"- Not played yet: {', '.join(board['waiting'])}."] if board["waiting"] else []
     parts += ["## Not evaluated", "\n".join(refused)] if refused else []
     return "\n\n".join(parts) + "\n"
 
