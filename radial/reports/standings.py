@@ -131,6 +131,8 @@ def standings_figure(board: Document, path: Path) -> None:
     panels = drawing.subplots(len(tasks), 1, squeeze=False, height_ratios=[len(task["rows"]) + 2 for task in tasks])
     for panel, task in zip(panels[:, 0], tasks, strict=True):
         _panel(panel, task)
+    marks, names = panels[0, 0].get_legend_handles_labels()
+    drawing.legend(marks, names, loc="outside lower center", ncols=len(names), frameon=False, fontsize="small")
     write(drawing, path)
 
 
@@ -163,4 +165,4 @@ def _panel(panel: Any, task: Mapping[str, Any]) -> None:
     panel.grid(axis="x", color="#dddddd", linewidth=0.6)
     panel.set_axisbelow(True)
     panel.spines[["top", "right"]].set_visible(False)
-    panel.legend(frameon=False, fontsize="small", loc="lower right")
+    panel.set_ylim(-0.6, len(rows) - 0.4)
