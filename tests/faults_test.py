@@ -497,6 +497,7 @@ def test_ctrl_c_while_importing_is_quiet() -> None:
     hook.mkdir()
     (hook / "sitecustomize.py").write_text(
         "import os, signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell in the background ignores it
         "class Finder:\n"
         "    def find_spec(self, name, *_):\n"
         "        if name == 'torch':\n"
