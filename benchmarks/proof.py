@@ -4,7 +4,7 @@ Runs the proofs of `tests/` in stages, each up to its goal, and writes `proof.js
 stopped at any time: how far it came is kept, and the next call continues with the seeds that follow.
 
     python benchmarks/proof.py                                   everything, hours
-    python benchmarks/proof.py --only exact --only planted       some stages
+    python benchmarks/proof.py --only exact --only planted       some stages, beside other processes at others
     python benchmarks/proof.py --share 0.001 --out out/trial    a trial
 """
 
@@ -146,7 +146,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     tallies, now = load(options.out / JSON), commit()
 
     def save() -> None:
-        ordered = {name: tallies[name] for name in STAGES if name in tallies}
+        mine = {name: tallies[name] for name in options.only or STAGES if name in tallies}
+        known = load(options.out / JSON) | mine  # another process may be at other stages
+        ordered = {name: known[name] for name in STAGES if name in known}
         facts = {"versions": versions, "stages": {name: vars(tally) for name, tally in ordered.items()}}
         write_atomic(options.out / JSON, json.dumps(facts, indent=1, ensure_ascii=False) + "\n")
         write_atomic(options.out / PAGE, page(ordered, versions))
