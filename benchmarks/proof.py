@@ -25,6 +25,7 @@ from pathlib import Path
 import torch
 from proof_stages import MESSAGE, ROOT, STAGES, NotInstalled, Stage
 
+from radial.core.data import BadInput
 from radial.runs.files import write_atomic
 
 JSON, PAGE = "proof.json", "proof.md"
@@ -44,6 +45,7 @@ class Tally:
     goal: int = 0
     note: str = ""
     commits: list[str] = field(default_factory=list)  # of radial, that the counts were taken with
+    mended: list[str] = field(default_factory=list)  # violations whose units hold since a change, said in the report
 
 
 # ------------------------------------------------------------------------------------------------------- the runner
@@ -72,6 +74,21 @@ def run_stage(stage: Stage, tally: Tally, share: float, save: Callable[[], None]
         if time.monotonic() - saved > EVERY:
             save()
             saved = time.monotonic()
+
+
+def retry(stage: Stage, tally: Tally) -> None:
+    """Run the units of the violations on record again, after a change; those that hold now are `mended`."""
+    if len(tally.messages) < tally.violations:
+        raise BadInput(f"{tally.violations} violations are too many to retry: only {KEPT} are known by their unit")
+    for text in list(tally.messages):
+        try:
+            stage.run(int(text.removeprefix("unit ").partition(":")[0]))
+        except Exception as error:  # noqa: BLE001  as in run_stage
+            print(f"still: {text} ({error})", flush=True)
+            continue
+        tally.messages.remove(text)
+        tally.mended.append(text)
+        tally.violations -= 1
 
 
 def _last(stage: Stage, tally: Tally) -> float:
@@ -117,6 +134,8 @@ def page(tallies: dict[str, Tally], versions: dict[str, str]) -> str:
         lines.append(f"| {name} | {stage.what} | {counts} | {tally.seconds:,.0f} | {draws} | {rate} |")
     found = [f"- {name}, {text}" for name, tally in tallies.items() for text in tally.messages]
     lines += ["", "## Violations", "", *found] if found else []
+    mended = [f"- {name}, {text}" for name, tally in tallies.items() for text in tally.mended]
+    lines += ["", "## Violations that a change has mended, run again", "", *mended] if mended else []
     commits = dict.fromkeys(each for tally in tallies.values() for each in tally.commits)
     told = ", ".join(f"{name} {version}" for name, version in versions.items())
     return "\n".join([*lines, "", f"With {told}. Commits: {', '.join(commits)}.", ""])
@@ -134,6 +153,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--only", action="append", choices=list(STAGES), metavar="NAME", help=", ".join(STAGES))
     parser.add_argument("--share", type=float, default=1.0, help="of each goal, such as 0.01")
     parser.add_argument("--out", type=Path, default=ROOT / "results", help="folder of proof.json and proof.md")
+    parser.add_argument("--retry", action="store_true", help="run the units again that failed, before going on")
     options = parser.parse_args(arguments)
     if not 0 < options.share <= 1:
         parser.error(f"--share must lie in (0, 1], got {options.share}")
@@ -157,11 +177,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         tally = tallies.setdefault(name, Tally())
         before = tally.units
         try:
+            if options.retry:
+                retry(STAGES[name], tally)
             run_stage(STAGES[name], tally, options.share, save)
         except KeyboardInterrupt:
             return 130
         finally:
-            if tally.units > before and now not in tally.commits:
+            if (tally.units > before or options.retry) and now not in tally.commits:
                 tally.commits.append(now)
             save()
         scale = tally.note or f"{tally.done:,} of {tally.goal:,}"

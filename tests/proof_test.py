@@ -51,6 +51,11 @@ def test_what_fails_is_counted_and_named(proof: ModuleType, tmp_path: Path, monk
     assert "unit 3 is odd" in page
     assert "skipped: no such package" in page
     assert proof.main(["--only", "exact", "--out", str(tmp_path)]) == 1  # it stays on record
+    monkeypatch.setitem(proof.STAGES, "exact", proof.Stage("mended, but for unit 3", lambda: 4, lambda i: odd(i // 3)))
+    assert proof.main(["--only", "exact", "--retry", "--out", str(tmp_path)]) == 1
+    found = facts(tmp_path)["exact"]
+    assert (found["violations"], found["mended"][0].partition(":")[0]) == (1, "unit 1"), "unit 3 still fails"
+    assert "mended" in (tmp_path / "proof.md").read_text()
 
 
 def test_a_stop_loses_nothing(proof: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

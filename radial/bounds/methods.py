@@ -169,7 +169,16 @@ def _bounds(
         check_center(network, ball, error)
         raise
     _check_rows(program, rows)
-    return _read(program, rows, substitute, memory), program.traced
+    bounds = _read(program, rows, substitute, memory)
+    return bounds if rounding is None else _known(program, bounds), program.traced
+
+
+def _known(program: Program, bounds: Bounds) -> Bounds:
+    """Nothing is known, ±∞, of samples with a value on the way that is not finite: ∞ − ∞ there proves nothing."""
+    finite = [node.interval.magnitude.flatten(1).isfinite().all(1) for node in program.nodes]
+    rows = torch.stack(finite).all(0).view(-1, *[1] * (bounds.lower.ndim - 1))
+    known = rows & ~bounds.lower.isnan() & ~bounds.upper.isnan()
+    return Bounds(torch.where(known, bounds.lower, -torch.inf), torch.where(known, bounds.upper, torch.inf))
 
 
 def _read(program: Program, rows: Tensor | None, substitute: bool, memory: int) -> Bounds:

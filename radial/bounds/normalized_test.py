@@ -66,3 +66,14 @@ def test_small_balls_have_small_bounds() -> None:
         with torch.no_grad():
             bounds = rr.METHODS[method](layer, rr.Ball(x, 1e-4))
         assert float((bounds.upper - bounds.lower).max()) < 1e-2
+
+
+@pytest.mark.parametrize("method", rr.METHODS)
+def test_behind_a_cancelled_variance_nothing_is_known_and_said_as_infinity(method: str) -> None:
+    """∞ − ∞ in the layers behind it must come out as −∞ and ∞: NaN compares as neither."""
+    layers = nn.Sequential(nn.LayerNorm(4), nn.ReLU(), nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 2)).eval()
+    center = torch.stack([torch.full((4,), 1e6), torch.tensor([-3.0, -1.0, 1.0, 3.0])])
+    with torch.no_grad():
+        bounds = rr.sound(method)(layers, rr.Ball(center, 0.01), torch.eye(2)[None])
+    assert bool((bounds.lower[0] == -torch.inf).all() & (bounds.upper[0] == torch.inf).all())
+    assert bool(bounds.lower[1].isfinite().all() & bounds.upper[1].isfinite().all()), "its neighbour in the batch"
