@@ -129,7 +129,8 @@ def page(tallies: dict[str, Tally], versions: dict[str, str]) -> str:
         share = tally.note or share
         number = tally.done if stage.every else tally.units
         draws = f"{number:,}" if stage.independent else "–"
-        rate = f"{3 / number:.1g}" if stage.independent and number >= 10 and not tally.violations else "–"
+        clean = not (tally.violations or tally.mended)
+        rate = f"{3 / number:.1g}" if stage.independent and number >= 10 and clean else "–"
         counts = f"{tally.done:,} | {tally.goal:,} | {share} | {tally.violations}"
         lines.append(f"| {name} | {stage.what} | {counts} | {tally.seconds:,.0f} | {draws} | {rate} |")
     found = [f"- {name}, {text}" for name, tally in tallies.items() for text in tally.messages]
