@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # for editors and type checkers; a name is imported when it i
     from radial.agents.actor_critic import ActorCritic, ImpalaAgent
     from radial.agents.foreign import wrap
     from radial.agents.networks import AtariActorCritic, ImpalaResNet
-    from radial.agents.policies import CategoricalAgent, GaussianAgent
+    from radial.agents.policies import CategoricalAgent, DeterministicAgent, GaussianAgent
     from radial.agents.q_agent import QAgent
     from radial.agents.saved import save
     from radial.attacks import ATTACKS
@@ -45,11 +45,13 @@ if TYPE_CHECKING:  # for editors and type checkers; a name is imported when it i
     from radial.evaluation.prover import SoundnessError, possible_actions
     from radial.evaluation.reach import reach
     from radial.evaluation.worst_case import awc
+    from radial.objectives import deterministic as ddpg
     from radial.objectives import policy_gradient as a3c
     from radial.objectives import q_objectives as dqn
     from radial.objectives import surrogate as ppo
     from radial.recipes.recipe import RECIPES, recipe
     from radial.training.a3c import A3CConfig
+    from radial.training.ddpg import DDPGConfig
     from radial.training.dqn import DQNConfig
     from radial.training.ppo import PPOConfig
     from radial.workflows.attack_names import evaluate_by_name as evaluate
@@ -67,7 +69,7 @@ _HOMES = {
     "radial.agents.actor_critic": "ActorCritic ImpalaAgent",
     "radial.agents.foreign": "wrap",
     "radial.agents.networks": "AtariActorCritic ImpalaResNet",
-    "radial.agents.policies": "CategoricalAgent GaussianAgent",
+    "radial.agents.policies": "CategoricalAgent DeterministicAgent GaussianAgent",
     "radial.agents.q_agent": "QAgent",
     "radial.agents.saved": "save",
     "radial.attacks": "ATTACKS",
@@ -93,6 +95,7 @@ _HOMES = {
     "radial.evaluation.worst_case": "awc",
     "radial.recipes.recipe": "RECIPES recipe",
     "radial.training.a3c": "A3CConfig",
+    "radial.training.ddpg": "DDPGConfig",
     "radial.training.dqn": "DQNConfig",
     "radial.training.ppo": "PPOConfig",
     "radial.workflows.audit.audit": "AuditInterrupted assert_robust audit",
@@ -107,6 +110,7 @@ _HOMES = {
 _RENAMED = {
     "evaluate": "radial.workflows.attack_names.evaluate_by_name",
     "a3c": "radial.objectives.policy_gradient",
+    "ddpg": "radial.objectives.deterministic",
     "dqn": "radial.objectives.q_objectives",
     "ppo": "radial.objectives.surrogate",
 }
@@ -114,13 +118,14 @@ _RENAMED = {
 __all__ = [
     "ATTACKS", "FGSM", "MAD", "METHODS", "PAAD", "PGD", "RECIPES", "SARL", "SUITES", "A3CConfig", "ActorCritic",
     "AtariActorCritic", "AuditInterrupted", "AuditResult", "BadInput", "Ball", "Bounds", "CategoricalAgent",
-    "Compounding", "Constant", "Corners", "Critic", "DQNConfig", "EnvSpec", "Evaluation", "Exponential",
-    "GaussianAgent", "Guard", "GuardedStep", "ImpalaAgent", "ImpalaResNet", "Learned", "LearnedAttack", "Linear",
-    "NoAttack", "PPOConfig", "QAgent", "RandomNoise", "RobustSarsa", "Robustified", "Smoothed", "SoundnessError",
-    "Step", "Timed", "TrainedSeed", "Transfer", "UnsupportedLayer", "Verdict", "WorstOf", "__version__", "a3c", "acr",
-    "assert_robust", "audit", "awc", "best_of", "certify_action", "crown", "crown_ibp", "dqn", "evaluate", "guard",
-    "gwc", "ibp", "load", "load_attack", "make_env", "mixed", "possible_actions", "ppo", "reach", "recipe",
-    "robustify", "save", "save_attack", "sound", "train", "train_many", "worst_of", "wrap",
+    "Compounding", "Constant", "Corners", "Critic", "DDPGConfig", "DQNConfig", "DeterministicAgent", "EnvSpec",
+    "Evaluation", "Exponential", "GaussianAgent", "Guard", "GuardedStep", "ImpalaAgent", "ImpalaResNet", "Learned",
+    "LearnedAttack", "Linear", "NoAttack", "PPOConfig", "QAgent", "RandomNoise", "RobustSarsa", "Robustified",
+    "Smoothed", "SoundnessError", "Step", "Timed", "TrainedSeed", "Transfer", "UnsupportedLayer", "Verdict",
+    "WorstOf", "__version__", "a3c", "acr", "assert_robust", "audit", "awc", "best_of", "certify_action", "crown",
+    "crown_ibp", "ddpg", "dqn", "evaluate", "guard", "gwc", "ibp", "load", "load_attack", "make_env", "mixed",
+    "possible_actions", "ppo", "reach", "recipe", "robustify", "save", "save_attack", "sound", "train", "train_many",
+    "worst_of", "wrap",
 ]  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""Whatever is not finite stops a training before it is saved: 8 points × 3 algorithms."""
+"""Whatever is not finite stops a training before it is saved: 8 points × 4 algorithms."""
 
 from pathlib import Path
 
@@ -6,8 +6,8 @@ import injections
 import pytest
 
 
-def test_there_are_twenty_four() -> None:
-    assert len(injections.CASES) == 24
+def test_there_are_thirty_two() -> None:
+    assert len(injections.CASES) == 32
 
 
 @pytest.mark.parametrize(("name", "point"), injections.CASES)

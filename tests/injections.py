@@ -12,8 +12,9 @@ import torch
 
 from radial.core.data import Step
 from radial.envs.wrapper import EnvWrapper
-from radial.training import a3c, a3c_player, dqn, ppo, ppo_update
+from radial.training import a3c, a3c_player, ddpg, dqn, ppo, ppo_update
 from radial.training.a3c_test import TINY as A3C
+from radial.training.ddpg_test import TINY as DDPG
 from radial.training.dqn_test import TINY as DQN
 from radial.training.ppo_test import TINY as PPO
 
@@ -22,6 +23,7 @@ TRAININGS: dict[str, tuple[Any, Callable[..., Any], Any]] = {
     "dqn": (dqn, dqn.train_dqn, DQN),
     "ppo": (ppo, ppo.train_ppo, PPO),
     "a3c": (a3c, a3c.train_a3c, A3C),
+    "ddpg": (ddpg, ddpg.train_ddpg, DDPG),
 }
 AT = 30  # the call at which the value appears: after learning has begun
 
@@ -100,16 +102,18 @@ def _moments_before(original: Any, learner: Any, *args: Any, **kwargs: Any) -> A
 
 
 # Where an update of each algorithm can be reached: the loss, the gradient, and the update itself.
-LOSS = {"dqn": dqn._Losses, "ppo": ppo_update._Losses, "a3c": a3c_player._Losses}
+LOSS = {"dqn": dqn._Losses, "ppo": ppo_update._Losses, "a3c": a3c_player._Losses, "ddpg": ddpg._Losses}
 GRADIENT: dict[str, tuple[Any, str, Any]] = {
     "dqn": (dqn, "adam_", _gradient_of_adam),
     "ppo": (ppo_update, "adam", _gradient_of_adam),
     "a3c": (a3c_player.A3CLearner, "step", _first_output),
+    "ddpg": (ddpg, "adam", _gradient_of_adam),
 }
 UPDATE: dict[str, tuple[Any, str]] = {
     "dqn": (dqn.QLearner, "learn"),
     "ppo": (ppo_update.Learner, "step"),
     "a3c": (a3c_player.Model, "apply"),
+    "ddpg": (ddpg.DDPGLearner, "learn"),
 }
 
 

@@ -12,19 +12,26 @@ from radial.agents.actor_critic import ActorCritic, ImpalaAgent
 from radial.agents.foreign import WrappedAgent, WrappedCategorical, WrappedGaussian, WrappedQ, no_agent
 from radial.agents.networks import ACTIVATIONS, NatureDueling
 from radial.agents.normalizer import TINY, Moments
-from radial.agents.policies import CategoricalAgent, GaussianAgent
+from radial.agents.policies import CategoricalAgent, DeterministicAgent, GaussianAgent
 from radial.agents.preprocessing import AsFloat, Frames, RunningScale
 from radial.agents.q_agent import QAgent
 from radial.core.agent import Agent
 from radial.core.data import BadInput
 
 # Agents of radial's own, which can be trained and saved, by the name their card gives them.
-AnyAgent = GaussianAgent | CategoricalAgent | QAgent | ActorCritic | ImpalaAgent
+AnyAgent = GaussianAgent | CategoricalAgent | DeterministicAgent | QAgent | ActorCritic | ImpalaAgent
 AGENTS: dict[
-    str, type[GaussianAgent] | type[CategoricalAgent] | type[QAgent] | type[ActorCritic] | type[ImpalaAgent]
+    str,
+    type[GaussianAgent]
+    | type[CategoricalAgent]
+    | type[DeterministicAgent]
+    | type[QAgent]
+    | type[ActorCritic]
+    | type[ImpalaAgent],
 ] = {
     "gaussian": GaussianAgent,
     "categorical": CategoricalAgent,
+    "deterministic": DeterministicAgent,
     "q": QAgent,
     "actor-critic": ActorCritic,
     "impala": ImpalaAgent,
@@ -65,7 +72,7 @@ def _architecture(agent: Agent) -> dict[str, object]:
     facts: dict[str, object] = {"observation_shape": agent.observation_shape, "actions": agent.actions}
     if isinstance(agent, QAgent | ActorCritic):  # not of an ImpalaAgent, whose network is always the same
         facts["hidden"] = agent.hidden
-    if isinstance(agent, GaussianAgent | CategoricalAgent):
+    if isinstance(agent, GaussianAgent | CategoricalAgent | DeterministicAgent):
         facts |= {"hidden": agent.hidden, "activation": agent.activation}
     return facts
 
@@ -118,10 +125,14 @@ def _size(layer: AffineLayer) -> tuple[object, ...]:
 # ----------------------------------------------------------------------------------------------------------- policies
 
 
-def _policy(agent: WrappedCategorical | WrappedGaussian, field: str) -> CategoricalAgent | GaussianAgent:
+def _policy(
+    agent: WrappedCategorical | WrappedGaussian, field: str
+) -> CategoricalAgent | GaussianAgent | DeterministicAgent:
     """Layer by layer; where policy and critic are of different widths, the narrower gets units that are always 0."""
     if not isinstance(agent.door, AsFloat | RunningScale):
         _refuse(field, "a policy of radial sees vectors, as they are or normalised")
+    if isinstance(agent, WrappedGaussian) and _stretched(agent.network):
+        return _deterministic(agent, agent.door, field)
     actor, activation = _mlp(agent.network, field, least=1, activations=tuple(ACTIVATIONS))
     critic = [] if agent.critic is None else _mlp(agent.critic, field, least=1, activations=(activation,))[0]
     if critic and len(critic) != len(actor):
@@ -145,7 +156,31 @@ def _policy(agent: WrappedCategorical | WrappedGaussian, field: str) -> Categori
     return made
 
 
-def _normalize(made: CategoricalAgent | GaussianAgent, door: AsFloat | RunningScale) -> None:
+def _stretched(network: nn.Module) -> bool:
+    """Whether a network ends in a tanh, stretched to a box by a diagonal layer, as actors of TD3, DDPG and SAC do."""
+    layers = list(network) if isinstance(network, nn.Sequential) else []
+    if len(layers) < 3 or type(layers[-2]) is not nn.Tanh or type(layers[-1]) is not nn.Linear:
+        return False
+    weight = layers[-1].weight
+    return weight.shape[0] == weight.shape[1] and torch.equal(weight, torch.diag(weight.diagonal()))
+
+
+def _deterministic(agent: WrappedGaussian, door: AsFloat | RunningScale, field: str) -> DeterministicAgent:
+    """The actor layer by layer; its critic, of pairs of state and action, was not read and begins untrained."""
+    assert isinstance(agent.network, nn.Sequential)
+    actor, activation = _mlp(agent.network[:-2], field, least=1, activations=tuple(ACTIVATIONS))
+    made = DeterministicAgent(
+        (actor[0].weight.shape[1],), agent.actions.size, _widths(actor[:-1]), activation
+    )  # fmt: skip
+    made.initialize(torch.Generator().manual_seed(0))
+    for ours, theirs in zip(_affine(made.network), [*actor, *_affine(agent.network)[-1:]], strict=True):
+        _copy(ours, *_numbers(theirs))
+    _normalize(made, door)
+    made.clips_actions = agent.clips_actions
+    return made
+
+
+def _normalize(made: CategoricalAgent | GaussianAgent | DeterministicAgent, door: AsFloat | RunningScale) -> None:
     """The moments with which our normaliser does the same as the door."""
     made.normalizer.clip = NO_CLIP
     if isinstance(door, RunningScale):

@@ -11,7 +11,7 @@ from torch import nn
 from radial.agents.convert import own
 from radial.agents.foreign import wrap
 from radial.agents.networks import mlp
-from radial.agents.policies import CategoricalAgent, GaussianAgent
+from radial.agents.policies import CategoricalAgent, DeterministicAgent, GaussianAgent
 from radial.agents.preprocessing import Frames, RunningScale
 from radial.agents.q_agent import QAgent
 from radial.agents.saved import load_agent, save
@@ -50,6 +50,26 @@ def test_a_missing_critic_is_new_and_always_the_same() -> None:
     x = torch.randn(4, 3)
     assert torch.equal(one.value(x), other.value(x))
     assert one.log_std.tolist() == [0.5, -1.0]
+
+
+def test_an_actor_that_ends_in_a_stretched_tanh_is_deterministic(tmp_path: Path) -> None:
+    """As TD3, DDPG and SAC have them: the same actions, also once saved; other last layers are no stretch."""
+    stretch = nn.Linear(2, 2)
+    stretch.load_state_dict({"weight": torch.diag(torch.tensor([2.0, 0.5])), "bias": torch.tensor([0.0, 1.0])})
+    network = nn.Sequential(*mlp([3, 5, 6, 2], nn.ReLU), nn.Tanh(), stretch)
+    given = wrap(network, "gaussian", clips_actions=True)
+    agent: Any = own(given, "agent")
+    assert (type(agent), agent.hidden, agent.activation) == (DeterministicAgent, (5, 6), "relu")
+    x = torch.randn(7, 3)
+    again: Any = load_agent(save(given, tmp_path / "agent"))
+    for ours in (agent, again):
+        assert torch.equal(ours.act(x), network(x))
+        assert (ours.clips_actions, ours.has_value, ours.log_std) == (True, True, None)
+        assert ours.value(x).shape == (7,)
+    with torch.no_grad():
+        stretch.weight[0, 1] = 0.1
+    with pytest.raises(BadInput, match="not an MLP of"):
+        own(given, "agent")
 
 
 def test_a_normaliser_is_carried_over_digit_for_digit() -> None:

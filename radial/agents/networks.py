@@ -201,6 +201,18 @@ class ImpalaResNet(nn.Module):
         return self.head(self.trunk(x))
 
 
+class StateActionValue(nn.Module):
+    """Q(x, u) of a continuous action u: one MLP of both, laid end to end."""
+
+    def __init__(self, inputs: int, size: int, hidden: Sequence[int], activation: type[nn.Module]) -> None:
+        super().__init__()
+        self.body = mlp([inputs + size, *hidden, 1], activation)
+
+    def forward(self, x: Tensor, action: Tensor) -> Tensor:
+        """(B, features), (B, D) → (B,)."""
+        return self.body(torch.cat([x, action], -1)).squeeze(-1)
+
+
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}  # that agents of PPO may have
 
 

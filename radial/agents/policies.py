@@ -4,12 +4,14 @@ How an agent was trained is not known here; the card only records it.
 """
 
 import math
+from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
 from torch.distributions import Categorical
 
-from radial.agents.networks import ACTIVATIONS, mlp
+from radial.agents.networks import ACTIVATIONS, StateActionValue, mlp
 from radial.agents.normalizer import TINY, Normalizer
 from radial.core import checks
 from radial.core.agent import Agent, Card
@@ -189,6 +191,65 @@ class GaussianAgent(_Normalized):
         """Log density of actions (B, D), summed over their dimensions, (B,)."""
         z = (action - self.scores(x)) / self.log_std.exp()
         return (-0.5 * z**2 - self.log_std - 0.5 * math.log(2 * math.pi)).sum(-1)
+
+
+class DeterministicAgent(_Normalized):
+    """The agent of DDPG: one action per state, u = tanh(MLP) stretched to the box of actions, and a critic Q(s, u).
+
+    The stretch is a layer of the network, so bounds, attacks and certificates are of the action itself. Imported actors
+    of TD3, DDPG and SAC have this form; a critic is then missing and begins untrained.
+    """
+
+    actions: Continuous
+    log_std = None
+    network: nn.Sequential
+    critic: StateActionValue
+
+    def __init__(
+        self, observation_shape: tuple[int, ...], size: int, hidden: tuple[int, ...] = (64, 64),
+        activation: str = "relu",
+    ) -> None:  # fmt: skip
+        super().__init__(observation_shape, hidden, size, activation)
+        self.actions = Continuous(size)
+        self.network = nn.Sequential(*self.network, nn.Tanh(), nn.Linear(size, size))
+        self.critic = StateActionValue(observation_shape[0], size, hidden, ACTIVATIONS[activation])
+        self.stretch_to([-1.0] * size, [1.0] * size)
+
+    @torch.no_grad()
+    def stretch_to(self, low: Sequence[float], high: Sequence[float]) -> None:
+        """Make −1 … 1 the box [low, high], D numbers each."""
+        ends = [torch.tensor(end, dtype=torch.float64) for end in (low, high)]
+        self.stretch.weight.copy_(torch.diag((ends[1] - ends[0]) / 2))
+        self.stretch.bias.copy_((ends[0] + ends[1]) / 2)
+
+    @property
+    def stretch(self) -> nn.Linear:
+        """The layer u → action of the env, (B, D) → (B, D)."""
+        layer = self.network[-1]
+        assert isinstance(layer, nn.Linear)
+        return layer
+
+    @cached_property  # a network that stays the same one is traced once
+    def squashed(self) -> nn.Sequential:
+        """X → u in [−1, 1], (B, D), as a network of its own that shares these weights: what is trained."""
+        return self.network[:-1]
+
+    def initialize(self, rng: torch.Generator) -> None:
+        """Uniform in ±1/√(inputs of a unit), the last layer of each network in ±3e-3 (Lillicrap et al. 2016)."""
+        for net in (self.squashed, self.critic):
+            layers = [layer for layer in net.modules() if isinstance(layer, nn.Linear)]
+            for layer in layers:
+                limit = 3e-3 if layer is layers[-1] else layer.in_features**-0.5
+                for parameter in (layer.weight, layer.bias):
+                    nn.init.uniform_(parameter, -limit, limit, generator=rng)
+
+    def act(self, x: Tensor, rng: torch.Generator | None = None) -> Tensor:
+        """The action (B, D). There is nothing to sample, so `rng` changes nothing."""
+        return self.scores(x)
+
+    def value(self, x: Tensor) -> Tensor:
+        """The critic's estimate at the agent's own action, Q(s, π(s)), (B,)."""
+        return self.critic(x, self.squashed(x))
 
 
 class CategoricalAgent(SoftmaxPolicy, _Normalized):

@@ -22,7 +22,7 @@ from radial.agents.hub import origin
 from radial.agents.importers import read_file
 from radial.agents.importers.sb3 import read_sb3
 from radial.agents.networks import ACTIVATIONS
-from radial.agents.policies import CategoricalAgent, GaussianAgent, RawAgent
+from radial.agents.policies import CategoricalAgent, DeterministicAgent, GaussianAgent, RawAgent
 from radial.agents.weights import blank_agent, blank_tensors, fill, read_tensors, strict_json
 from radial.agents.zoo import CARD as CARD
 from radial.core.agent import Card
@@ -97,9 +97,11 @@ def _describe(agent: AnyAgent, card: Card) -> dict[str, Any]:
     kind = next(name for name, cls in AGENTS.items() if cls is type(agent))
     actions = agent.actions
     more: dict[str, str | bool] = {}
-    if isinstance(agent, GaussianAgent | CategoricalAgent):
+    if isinstance(agent, GaussianAgent | CategoricalAgent | DeterministicAgent):
         more = {"activation": agent.activation, "clips_actions": agent.clips_actions}
-    wider = more not in ({}, {"activation": "tanh", "clips_actions": False})
+    # A deterministic agent is younger than the wider format, and its default activation is another.
+    narrow = more == {"activation": "tanh", "clips_actions": False} and not isinstance(agent, DeterministicAgent)
+    wider = bool(more) and not narrow
     return {
         "format": WIDER_FORMAT if wider else CARD_FORMAT,
         "kind": kind,
@@ -212,7 +214,7 @@ def read_folder(folder: Path) -> AnyAgent:
     data = strict_json(source, text)
     _check_fields(source, data)
     kind, sizes = _kind(source, data), _sizes(source, "observation_shape", data["observation_shape"])
-    unit = "continuous" if kind == "gaussian" else "discrete"
+    unit = "continuous" if kind in ("gaussian", "deterministic") else "discrete"
     actions = data["actions"]
     if not isinstance(actions, dict) or list(actions) != [unit]:
         raise BadInput(f'{source}: actions must be {{"{unit}": number}} for a {kind} agent')
@@ -235,7 +237,7 @@ def _activation(source: Path, kind: str, data: Mapping[str, Any]) -> dict[str, s
     """The fields of the wider format, for the kinds that have them."""
     if data["format"] == CARD_FORMAT:
         return {}
-    if kind not in ("gaussian", "categorical"):
+    if kind not in ("gaussian", "categorical", "deterministic"):
         raise BadInput(f"{source}: format must be {CARD_FORMAT} for a {kind} agent")
     if not isinstance(data["activation"], str) or data["activation"] not in ACTIVATIONS:
         raise BadInput(f"{source}: activation must be one of {', '.join(ACTIVATIONS)}")

@@ -9,6 +9,7 @@ import torch
 
 from radial.agents.actor_critic import ActorCritic
 from radial.agents.convert import AGENTS
+from radial.agents.policies import DeterministicAgent
 from radial.agents.q_agent import QAgent
 from radial.attacks import ATTACKS
 from radial.attacks.compounding import Compounding
@@ -19,6 +20,7 @@ from radial.attacks.learned.strong import StrongPGD
 from radial.attacks.sarsa import RobustSarsa
 from radial.attacks.transfer import Transfer
 from radial.core.ball import NORMS, Ball
+from radial.core.data import Discrete
 
 RADIUS = 0.3
 KEYS = [*ATTACKS, "pgd, 4 runs"]
@@ -34,6 +36,9 @@ def agent(request: pytest.FixtureRequest) -> Any:
         return random_agent(request.param == "categorical")
     agent = AGENTS[request.param]((2,), 3)
     agent.initialize(seeded(1))
+    if isinstance(agent, DeterministicAgent):
+        with torch.no_grad():  # it begins with a last layer near 0
+            agent.squashed[-2].weight *= 300
     return agent
 
 
@@ -56,7 +61,7 @@ def attack(request: pytest.FixtureRequest, agent: Any) -> Any:
     elif isinstance(made, StrongPGD):
         made = replace(made, radius=RADIUS)
     if hasattr(made, "fit"):
-        made = made.fit(agent, LinearWorld(4, discrete=agent.log_std is None), 0)
+        made = made.fit(agent, LinearWorld(4, discrete=isinstance(agent.actions, Discrete)), 0)
     return made
 
 

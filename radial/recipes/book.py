@@ -9,7 +9,7 @@ from typing import Any
 from radial.core.errors import BadInput
 from radial.core.text import nearest
 
-FILES = ("mujoco.toml", "atari.toml", "atari_a3c.toml", "procgen.toml", "classic.toml")
+FILES = ("mujoco.toml", "atari.toml", "atari_a3c.toml", "procgen.toml", "classic.toml", "ddpg.toml")
 
 
 @cache

@@ -36,6 +36,7 @@ DEFAULTS: dict[tuple[str, str], Default] = {
     ("dqn", "vectors, discrete actions"): Default("cartpole-dqn", 300_000, {}),
     ("dqn", "frames, discrete actions"): Default("pong-dqn", 2_000_000, {}),
     ("a3c", "vectors, discrete actions"): Default("cartpole-a3c", 500_000, {"rate": 1e-3}),
+    ("ddpg", "vectors, continuous actions"): Default("hopper-ddpg", 1_000_000, {}),
     ("a3c", "frames, discrete actions"): Default("pong-a3c", 5_000_000, {}),
 }
 

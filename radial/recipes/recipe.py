@@ -18,14 +18,16 @@ from radial.core.text import nearest
 from radial.recipes.book import books, check_recipe
 from radial.runs.config import decode, encode
 from radial.training.a3c import A3CConfig
+from radial.training.ddpg import DDPGConfig
 from radial.training.dqn import DQNConfig
 from radial.training.ppo import PPOConfig
 
-Config = PPOConfig | DQNConfig | A3CConfig
-ALGORITHMS: dict[str, type[PPOConfig] | type[DQNConfig] | type[A3CConfig]] = {
+Config = PPOConfig | DQNConfig | A3CConfig | DDPGConfig
+ALGORITHMS: dict[str, type[PPOConfig] | type[DQNConfig] | type[A3CConfig] | type[DDPGConfig]] = {
     "ppo": PPOConfig,
     "dqn": DQNConfig,
     "a3c": A3CConfig,
+    "ddpg": DDPGConfig,
 }
 MAX_DEPTH = 32  # levels of a setting, in its path or its value
 NONE = "none"  # how a recipe, or --set, says that a setting has no value: TOML has no word of its own for it
@@ -160,7 +162,7 @@ def _stretched(value: Any, share: float) -> Any:
         inner = getattr(value, field.name)
         if field.name in ("first_step", "last_step"):
             changes[field.name] = inner * share
-        elif field.name == "learning_starts":
+        elif field.name in ("learning_starts", "value_first"):
             changes[field.name] = round(inner * share)
         elif dataclasses.is_dataclass(inner):
             changes[field.name] = _stretched(inner, share)

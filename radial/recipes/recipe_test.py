@@ -14,6 +14,7 @@ from radial.bounds.mix import Mix
 from radial.core.data import BadInput
 from radial.core.schedules import Constant, Exponential, Linear, Smoothed
 from radial.core.text import spell_radius
+from radial.objectives import deterministic as ddpg
 from radial.objectives import policy_gradient as a3c
 from radial.objectives import q_objectives as dqn
 from radial.objectives.surrogate import (
@@ -29,6 +30,7 @@ from radial.objectives.surrogate import (
 from radial.recipes.recipe import RECIPES, _recipe, parse_radius, recipe, with_settings, with_steps
 from radial.runs.config import decode, encode
 from radial.training.a3c import A3CConfig
+from radial.training.ddpg import DDPGConfig
 from radial.training.dqn import DQNConfig
 from radial.training.ppo import PPOConfig, Turns
 from radial.training.replay import Prioritised
@@ -61,6 +63,9 @@ PIXELS = ("fruitbot", "coinrun", "jumper")
 PROCGEN = [f"{game}-{method}" for game in PIXELS for method in ("ppo", "radial-ppo", "radial-ppo-overlap")]
 PROCGEN += [f"fruitbot-{count}-levels-{method}" for count in (10, 50, 100) for method in ("ppo", "radial-ppo")]
 PROCGEN += ["fruitbot-small-ppo", "fruitbot-small-radial-ppo"]
+DDPG_METHODS = ("ddpg", "sa-ddpg-convex", "sa-ddpg-sgld")
+DDPG_TASKS = ("hopper", "walker2d", "reacher", "invertedpendulum", "pendulum")
+DDPG = [f"{task}-{method}" for task in DDPG_TASKS for method in DDPG_METHODS]
 TOTAL, TOTAL_SEM = 125993.3, 3160.9  # of all 36 cells of the paper's table
 PER_MINIBATCH = 2_048 / 320  # env steps per minibatch of the authors: 10 epochs × 32
 
@@ -80,11 +85,23 @@ def test_every_recipe_of_the_table_is_there() -> None:
         *A3C,
         *AC_CLASSIC,
         *PROCGEN,
+        *DDPG,
     }
     assert [name for name in RECIPES() if name in MUJOCO] == MUJOCO
     for name, one in RECIPES().items():
-        others = A3CConfig if name in A3C + AC_CLASSIC else DQNConfig
+        others = A3CConfig if name in A3C + AC_CLASSIC else DDPGConfig if name in DDPG else DQNConfig
         assert type(one.config) is (PPOConfig if name in MUJOCO + SINCE + CLASSIC + PROCGEN else others)
+
+
+@pytest.mark.parametrize("name", DDPG)
+def test_ddpg_ramps_end_before_the_training_does(name: str) -> None:
+    """ε is 0 while the first actor learns; the radii are those of Zhang et al. 2020 where it has the task."""
+    one = recipe(name)
+    at = {step: one.config.objective.coefficients(step) for step in (0, one.config.total_steps)}
+    paper = {"hopper": 0.075, "walker2d": 0.05, "reacher": 1.5, "invertedpendulum": 0.3, "pendulum": 0.4}
+    assert one.radius == paper[name.split("-")[0]]
+    if not name.endswith("-ddpg"):
+        assert (at[0]["radius"], at[one.config.total_steps]["radius"]) == (0.0, one.radius)
 
 
 @pytest.mark.parametrize("name", MUJOCO)
@@ -227,8 +244,8 @@ def test_radial_under_attack_differs_in_the_attack_alone(name: str) -> None:
 def test_plain_recipes_are_plain_and_the_radius_is_the_ramps_end(name: str) -> None:
     one = recipe(name)
     assert one.name == name
-    if re.fullmatch(r"[a-z0-9]+(-small|-\d+-levels)?-(ppo|dqn|a3c)", name):
-        assert one.config.objective in (Plain(), dqn.Plain(), a3c.Plain())
+    if re.fullmatch(r"[a-z0-9]+(-small|-\d+-levels)?-(ppo|dqn|a3c|ddpg)", name):
+        assert one.config.objective in (Plain(), dqn.Plain(), a3c.Plain(), ddpg.Plain())
         assert one.config.attack is None
     elif "adversarial" in name or name.endswith("atla-ppo"):
         assert one.config.objective in (Plain(), dqn.Plain(), a3c.Plain())

@@ -25,7 +25,8 @@ from radial.training.adam import AdamState, adam_, start
 from radial.training.adversary import RolloutAttack, check_attack
 from radial.training.dqn_config import DQNConfig
 from radial.training.exploration import Detour, explore
-from radial.training.ramp import ROWS, Guide, time_at
+from radial.training.off_policy import look, passed, restore
+from radial.training.ramp import Guide, time_at
 from radial.training.replay import Replay, Sample, check_memory, in_words
 from radial.training.replay_disk import ReplayFolder
 from radial.training.rollouts import Returns, shown
@@ -58,7 +59,7 @@ def train_dqn(
         on_replay = adversary if config.attack_on != "acting" else None
         if run.restored is not None:
             with run.restoring():
-                step = _restore(run, learner, replay, returns, rng, folder, guide)
+                step = restore(run, learner, replay, returns, rng, folder, guide)
         env: VecEnv | None = None
         began, logged = time.perf_counter(), step
         while step < config.total_steps:
@@ -82,20 +83,20 @@ def train_dqn(
 
             # ----------------------------------------------------------------------------------------------- learn
             if step > config.learning_starts:
-                for _ in range(_passed(config.update_every, before, step)):
+                for _ in range(passed(config.update_every, before, step)):
                     learn(config, learner, replay, step, rng, time_at(guide, step), on_replay)
                 learner.write_back()
-            if _passed(config.target_every, before, step):
+            if passed(config.target_every, before, step):
                 learner.sync_target()
 
             # ------------------------------------------------------------------------------------------- log, save
             save = step >= config.total_steps or run.signal is not None
-            save = save or _passed(config.checkpoint_every, before, step) > 0
-            if save or _passed(config.log_every, before, step):
+            save = save or passed(config.checkpoint_every, before, step) > 0
+            if save or passed(config.log_every, before, step):
                 speed = (step - logged) / (time.perf_counter() - began)
                 began, logged = time.perf_counter(), step
                 more = config.objective.coefficients(time_at(guide, step))
-                watched = {} if guide is None else _look(guide, config, actor, replay, returns, step, seed)
+                watched = look(guide, config.prioritised, actor, replay, returns, step, seed)
                 _log(run, config, learner, returns, step, speed, len(replay), more, watched)
             if save:
                 state = {"step": step, **returns.state()}
@@ -250,23 +251,6 @@ def check_env(
     return shape, actions, dtype
 
 
-def _passed(every: int, before: int, now: int) -> int:
-    """How many multiples of `every` lie in (before, now]."""
-    return now // every - before // every
-
-
-def _look(
-    guide: Guide, config: DQNConfig, actor: QAgent, replay: Replay, returns: Returns, step: int, seed: int
-) -> dict[str, float]:
-    """Let the guide watch observations of the replay, drawn with a generator of their own."""
-    if not len(replay):
-        return {}
-    beta = None if config.prioritised is None else config.prioritised.beta(step)
-    rng = torch.Generator().manual_seed(derived_seed(seed, "watch", step))
-    sample = replay.sample(ROWS, rng, beta=beta, device=next(actor.parameters()).device)
-    return guide.look(step, actor, actor.prepare(sample.obs), returns.shared())
-
-
 def _log(
     run: Run, config: DQNConfig, learner: QLearner, returns: Returns, step: int, speed: float, stored: int,
     scheduled: Mapping[str, float], watched: Mapping[str, float],
@@ -278,20 +262,3 @@ def _log(
     learner.check_weights()
     run.log(step, metrics)
     run.progress(step, **shown(metrics, explore="charts/epsilon", loss="losses/td_loss"))
-
-
-def _restore(
-    run: Run, learner: QLearner, replay: Replay, returns: Returns, rng: torch.Generator, folder: ReplayFolder,
-    guide: Guide | None,
-) -> int:  # fmt: skip
-    """Restore everything from a checkpoint; return its step."""
-    assert run.restored is not None
-    tensors, state = run.restored
-    learner.restore(tensors)
-    named = {name.removeprefix("replay."): tensor for name, tensor in tensors.items() if name.startswith("replay.")}
-    folder.load(replay, state["replay"], named)
-    rng.set_state(tensors["rng"])
-    if guide is not None:
-        guide.ramp.restore(state["guide"])
-    returns.restore(state)
-    return int(state["step"])

@@ -45,7 +45,8 @@ class Sample(NamedTuple):
     """B transitions. The discount of a row is 0 where `terminated`; a truncated one still has a future.
 
     obs, next_obs  (B, *obs)  next_obs is the true successor `steps` later, also at the end of an episode
-    action         (B,) int64        reward  (B,) float32, Σ γᵏ·r of `steps` steps        terminated  (B,) bool
+    action         (B,) int64 or (B, D) float32        reward  (B,) float32, Σ γᵏ·r of `steps` steps
+    terminated     (B,) bool
     steps          (B,) float32, how many steps lie between the two: n, or fewer where the episode ended
     position       (B,) int64  names of the transitions, for `Replay.update`; on the CPU, and never used twice
     weight         (B,) float32  importance weights, of which the largest is 1; all 1 if sampled evenly
@@ -81,10 +82,12 @@ class Replay:
         num_envs: int,
         *,
         prioritised: Prioritised | None = None,
+        action_size: int | None = None,
     ) -> None:
-        check_memory(capacity, observation_shape, dtype, num_envs, prioritised)
+        check_memory(capacity, observation_shape, dtype, num_envs, prioritised, action_size)
         self.slots, self.num_envs = _slots(capacity, num_envs), num_envs
         self.observation_shape, self.dtype, self.prioritised = tuple(observation_shape), dtype, prioritised
+        self.action_size = action_size  # of vectors of real numbers; None: an action is a whole number
         self.clear()
 
     def clear(self) -> None:
@@ -93,6 +96,8 @@ class Replay:
         shape, rows = (self.slots, self.num_envs), self.slots * self.num_envs
         self.columns = {"obs": torch.zeros(*shape, *self.observation_shape, dtype=self.dtype)}
         self.columns |= {name: torch.zeros(shape, dtype=kind) for name, kind in COLUMNS.items()}
+        if self.action_size is not None:
+            self.columns["action"] = torch.zeros(*shape, self.action_size)
         self.written = self.added = self._count = 0
         self.max_priority = 1.0  # the largest so far, which new transitions are given
         self._order = np.zeros(rows, np.int64)  # where the transitions lie, oldest first: a queue in a ring
@@ -115,10 +120,12 @@ class Replay:
         dtype: torch.dtype,
         num_envs: int,
         prioritised: Prioritised | None = None,
+        action_size: int | None = None,
     ) -> int:
         """Memory that a replay will hold, in bytes: per row its observation and 18, with priorities 16 to 32 more."""
         rows = _slots(capacity, num_envs) * num_envs
         row = math.prod(observation_shape) * dtype.itemsize + sum(kind.itemsize for kind in COLUMNS.values()) + 8
+        row += 0 if action_size is None else 4 * (action_size - 1)
         return rows * row + (0 if prioritised is None else 8 * SumTree.nodes(rows))
 
     # ------------------------------------------------------------------------------------------------------ writing
@@ -137,9 +144,10 @@ class Replay:
             raise BadInput("a replay must begin with first observations before steps are added")
         given = {"action": action, "reward": reward, "terminated": terminated, "valid": real}
         for name, value in given.items():
-            if value.shape != (self.num_envs,):
+            shape = tuple(self.columns[name].shape[1:])
+            if value.shape != shape:
                 shown = "real" if name == "valid" else name
-                raise BadInput(f"{shown} must have shape ({self.num_envs},), got {tuple(value.shape)}")
+                raise BadInput(f"{shown} must have shape {shape}, got {tuple(value.shape)}")
         if not bool(torch.isfinite(reward).all()):
             raise FloatingPointError("reward is not finite in the step added to the replay")
         self._check_obs(next_obs)
@@ -229,7 +237,7 @@ class Replay:
             steps += on
         return Sample(
             obs=flat["obs"].index_select(0, here).to(device),
-            action=flat["action"].index_select(0, here).to(device, torch.int64),
+            action=flat["action"].index_select(0, here).to(device, torch.int64 if self.action_size is None else None),
             reward=reward.to(device),
             next_obs=flat["obs"].index_select(0, there).to(device),
             terminated=terminated.to(device),
@@ -325,6 +333,7 @@ def check_memory(
     dtype: torch.dtype,
     num_envs: int,
     prioritised: Prioritised | None = None,
+    action_size: int | None = None,
 ) -> int:
     """Return the bytes that a replay will hold, or raise `BadInput` if that is more than the free memory."""
     checks.check_whole("replay_capacity", capacity, 1)
@@ -333,7 +342,7 @@ def check_memory(
         raise BadInput(f"observations must be uint8, float32 or float64 to be held in a replay, got {dtype}")
 
     def needed(capacity: int) -> int:
-        return Replay.bytes_needed(capacity, observation_shape, dtype, num_envs, prioritised)
+        return Replay.bytes_needed(capacity, observation_shape, dtype, num_envs, prioritised, action_size)
 
     free = free_memory()
     if free is not None and needed(capacity) > free:

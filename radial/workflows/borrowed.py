@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from radial.core.data import BadInput
 from radial.recipes.recipe import Config
 from radial.runs.config import check_stored
+from radial.training.ddpg import DDPGConfig
 from radial.training.dqn import DQNConfig
 from radial.training.ppo import PPOConfig
 
@@ -22,6 +23,10 @@ FIELDS_IN: dict[type, Mapping[str, tuple[str, ...]]] = {
     DQNConfig: {
         "gamma": ("discount",), "learning_rate": ("rate",), "batch_size": ("batch",),
         "max_grad_norm": ("max_grad_norm",), "exploration_final_eps": ("exploration",),
+    },
+    DDPGConfig: {
+        "gamma": ("discount",), "learning_rate": ("policy_rate", "value_rate"), "batch_size": ("batch",),
+        "tau": ("tau",),
     },
 }  # fmt: skip
 UPDATES = 64  # of PPO at least: a fine-tuning is shorter than a training, so a rollout may have to be, too

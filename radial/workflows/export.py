@@ -21,7 +21,7 @@ from torch import Tensor, nn
 
 from radial.agents.foreign import WrappedAgent, WrappedQ
 from radial.agents.importers.onnx_graph import NOTES
-from radial.agents.policies import CategoricalAgent, GaussianAgent
+from radial.agents.policies import CategoricalAgent, DeterministicAgent, GaussianAgent
 from radial.agents.preprocessing import RunningScale
 from radial.agents.q_agent import QAgent
 from radial.core.agent import Agent
@@ -109,7 +109,7 @@ def _prepare_of(agent: Agent) -> object:
     units = agent.units()
     if units is None:
         return "unknown"
-    if isinstance(agent, GaussianAgent | CategoricalAgent) and agent.normalized:
+    if isinstance(agent, GaussianAgent | CategoricalAgent | DeterministicAgent) and agent.normalized:
         mean, clip = agent.normalizer.moments.mean, agent.normalizer.clip
         return {"mean": mean.tolist(), "std": units.double().tolist(), "clip": float(clip)}
     door = agent.door if isinstance(agent, WrappedAgent) else None

@@ -9,7 +9,7 @@ from typing import Any
 
 from radial.agents.actor_critic import ActorCritic, ImpalaAgent
 from radial.agents.convert import AnyAgent
-from radial.agents.policies import CategoricalAgent, GaussianAgent
+from radial.agents.policies import CategoricalAgent, DeterministicAgent, GaussianAgent
 from radial.agents.q_agent import QAgent
 from radial.core.checks import check_whole, is_finite
 from radial.core.data import BadInput, EnvSpec
@@ -17,12 +17,14 @@ from radial.core.schedules import Constant, Exponential, Schedule, Smoothed
 from radial.core.text import nearest
 from radial.evaluation.prover import check_in_range
 from radial.evaluation.reach import faintest
+from radial.objectives import deterministic as ddpg
 from radial.objectives import policy_gradient as a3c
 from radial.objectives import q_objectives as dqn
 from radial.objectives import surrogate as ppo
 from radial.recipes.recipe import Config, recipe
 from radial.runs.config import check_stored, decode
 from radial.training.a3c import A3CConfig
+from radial.training.ddpg import DDPGConfig
 from radial.training.dqn import DQNConfig
 from radial.training.ppo import PPOConfig
 from radial.training.ramp import Ramp
@@ -41,6 +43,7 @@ SA_SETTINGS: dict[str, Any] = {
     "policy_rate": 4e-4, "value_rate": 4e-4,
     "checkpoint_every": 100,  # episodes under way are lost there
 }  # fmt: skip
+SHIFT = 10.0  # of SA-DDPG's regulariser against Q, which is in the env's units
 ANCHOR = 1.0  # weight of KL(π_start ‖ π) for deep networks, where forgetting is the easiest way to narrow bounds
 CEILING = 0.3  # on the σ of a Gaussian policy that starts below it; see the ablation in docs/ppo.md
 LONG_TRAINING = 2_000_000  # steps from which a Gaussian policy takes a smaller weight of the adversarial loss
@@ -67,6 +70,7 @@ FINE_TUNINGS: dict[type, FineTuning] = {
     ),
     CategoricalAgent: FineTuning("cartpole-radial-ppo", "", ppo.OBJECTIVES, "radial-worst-case", (0.2, 0.5), "pgd"),
     ImpalaAgent: FineTuning("", "fruitbot-small-radial-ppo", ppo.OBJECTIVES, "sa", (0.8, 0.8), "pgd-procgen"),
+    DeterministicAgent: FineTuning("pendulum-sa-ddpg-convex", "", ddpg.OBJECTIVES, "sa", (0.5, 0.5), "mad"),
     GaussianAgent: FineTuning("hopper-radial-ppo", "", ppo.OBJECTIVES, "radial-likelihood", (0.95, 0.95), "mad"),
 }
 
@@ -80,7 +84,7 @@ def plan(
     check_in_range(agent, radius)
     check_whole("steps", steps, 1)
     name, base = _named(agent, objective), base_of(agent, steps).config
-    if name == "sa":
+    if name == "sa" and isinstance(agent, ImpalaAgent):
         base = replace(base, **SA_SETTINGS)
     least = 20 * (base.rollout if isinstance(base, PPOConfig) else base.num_envs * 100)
     if steps < least:
@@ -102,6 +106,13 @@ def plan(
     }
     if isinstance(base, A3CConfig):
         return replace(base, **shared, workers=1)
+    if isinstance(base, DDPGConfig):
+        assert isinstance(agent, DeterministicAgent)
+        return replace(
+            base, **shared, exploration=Constant(base.exploration(base.total_steps)), activation=agent.activation,
+            normalize_observations=False, learning_starts=round(FIRST / 2 * steps), value_first=round(FIRST * steps),
+            attack=None, attack_radius=Constant(0.0), attack_probability=0.0,
+        )  # fmt: skip
     return replace(
         base, **shared,
         exploration=Constant(base.exploration(base.total_steps)),
@@ -130,7 +141,7 @@ def _for_ppo(agent: GaussianAgent | CategoricalAgent | ImpalaAgent, steps: int) 
 
 def base_of(agent: AnyAgent, steps: int) -> Borrowed:
     """The settings to fine-tune with: our config on the card, else a recipe's with those of the agent's file."""
-    kinds: dict[type, type[Config]] = {QAgent: DQNConfig, ActorCritic: A3CConfig}
+    kinds: dict[type, type[Config]] = {QAgent: DQNConfig, ActorCritic: A3CConfig, DeterministicAgent: DDPGConfig}
     wanted = kinds.get(type(agent), PPOConfig)
     on_card = agent.card.recipe.get("config")
     if isinstance(on_card, Mapping) and on_card.get("type") == wanted.__name__:
@@ -154,7 +165,7 @@ def _named(agent: AnyAgent, name: str | None) -> str:
     known = [key for key, cls in how.objectives.items() if "kappa" in {field.name for field in fields(cls)}]
     if isinstance(agent, GaussianAgent):
         known.remove("radial-overlap")  # it is about logits
-    if isinstance(agent, ImpalaAgent):
+    if isinstance(agent, ImpalaAgent | DeterministicAgent):
         known.append("sa")
     name = how.objective if name is None else str(name)
     if name not in known:
@@ -172,6 +183,9 @@ def _objective(agent: AnyAgent, radius: float, steps: int, kappa: float | None, 
     if name == "sa":
         if kappa == 0:
             raise BadInput("kappa must be > 0 with objective sa, got 0")
+        if isinstance(agent, DeterministicAgent):
+            kappa = how.kappa[0] if kappa is None else kappa
+            return ddpg.SA(ramp, SHIFT * (1 - kappa) / kappa)
         weight = WEIGHT if kappa is None else (1 - kappa) / kappa  # κ·L + (1 − κ)·D, divided by κ
         ramp = Smoothed(radius, first, round(SEARCHED * steps))
         return ppo.SA(ramp, weight, inner="pgd", steps=SEARCH, anchored=True)

@@ -19,7 +19,7 @@ from radial.runs.checkpoint import MANIFEST, ROOM, read_checkpoint
 from radial.runs.config import check_stored, decode, encode
 from radial.runs.files import Corrupt, read_json
 from radial.runs.run import CONFIG
-from radial.training import a3c, dqn, ppo
+from radial.training import a3c, ddpg, dqn, ppo
 
 CPU = torch.device("cpu")
 RECORDED = ("seed", "init", "guide")  # what a run's config holds besides the settings
@@ -73,6 +73,16 @@ def _dqn(config: dqn.DQNConfig, tensors: Mapping[str, Tensor], state: Mapping[st
     return agent
 
 
+def _ddpg(config: ddpg.DDPGConfig, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> AnyAgent:
+    small = replace(config, compile=False, replay_capacity=config.num_envs)
+    agent, learner, *_ = ddpg.set_up(small, 0, CPU)
+    learner.restore(tensors)
+    agent.normalizer.clip = float(state.get("clip", agent.normalizer.clip))
+    agent.clips_actions = bool(state.get("clips_actions", False))
+    agent.normalizer.freeze()
+    return agent
+
+
 def _a3c(config: a3c.A3CConfig, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> AnyAgent:
     training = a3c.set_up(config, 0, CPU)
     training.model.restore(tensors)
@@ -83,4 +93,5 @@ _READERS: dict[type, Callable[[Any, Mapping[str, Tensor], Mapping[str, Any]], An
     ppo.PPOConfig: _ppo,
     dqn.DQNConfig: _dqn,
     a3c.A3CConfig: _a3c,
+    ddpg.DDPGConfig: _ddpg,
 }

@@ -12,12 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from radial.agents.convert import AnyAgent, Loaded, own
-from radial.agents.policies import GaussianAgent
 from radial.agents.saved import save
 from radial.attacks import ATTACKS
 from radial.core.agent import described
 from radial.core.checks import check_whole
-from radial.core.data import BadInput, EnvSpec
+from radial.core.data import BadInput, Continuous, EnvSpec
 from radial.envs.make import example_for, make_env, spec_for, stacked
 from radial.evaluation.certificates import CertificationRate, Search, acr
 from radial.evaluation.play import Evaluation, check_spaces, evaluate
@@ -227,7 +226,7 @@ def measure_standing(
     """Evaluate an agent without an attack and under the attack of its kind at the radius, and certify it there."""
     how = FINE_TUNINGS[type(agent)]
     # Only the certified share is reported, not why a step is uncertified: a short search is enough.
-    prove: Any = reach if isinstance(agent, GaussianAgent) else partial(acr, search=Search(restarts=1, steps=3))
+    prove: Any = reach if isinstance(agent.actions, Continuous) else partial(acr, search=Search(restarts=1, steps=3))
     with watch(f"{when}, clean", episodes) as progress:
         nominal = evaluate(agent, env, None, 0.0, episodes, seed, progress=progress)
     with watch(f"{when}, {how.attack}", episodes) as progress:

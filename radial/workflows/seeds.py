@@ -20,6 +20,7 @@ from radial.core.data import BadInput
 from radial.recipes.recipe import Config, Recipe, recipe
 from radial.recipes.tables import CLEAN, LABELS, Column
 from radial.runs.config import decode, encode
+from radial.training.ddpg import DDPGConfig
 from radial.training.ppo import PPOConfig
 from radial.workflows.protocol import SEED, CellResult, EvaluatedAgent, Measure, Watcher, episodes_for, silent
 from radial.workflows.train import AGENT
@@ -31,7 +32,7 @@ def selection_column(made_by: Recipe) -> Column:
     """The column by which seeds of a recipe are compared: the attack its paper reports, at its radius."""
     if made_by.config.env.suite == "procgen":
         return Column("pgd-procgen", made_by.radius)
-    return Column("mad" if isinstance(made_by.config, PPOConfig) else "pgd", made_by.radius)
+    return Column("mad" if isinstance(made_by.config, PPOConfig | DDPGConfig) else "pgd", made_by.radius)
 
 
 def selection_rule(by: Column) -> str:

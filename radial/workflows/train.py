@@ -26,6 +26,7 @@ from radial.core.data import BadInput
 from radial.core.text import nearest
 from radial.envs.make import make_env
 from radial.evaluation.play import Fittable
+from radial.objectives import deterministic as of_ddpg
 from radial.objectives import policy_gradient as of_a3c
 from radial.objectives import q_objectives as of_dqn
 from radial.objectives import surrogate as of_ppo
@@ -34,7 +35,7 @@ from radial.runs.config import encode
 from radial.runs.run import is_run
 from radial.runs.storage import SharedStorage
 from radial.runs.tracking import Tracking, run_name
-from radial.training import a3c, dqn, ppo
+from radial.training import a3c, ddpg, dqn, ppo
 from radial.training.ramp import Guide
 from radial.workflows.loading import open_agent
 
@@ -43,6 +44,7 @@ LOOPS: dict[type, Callable[..., AnyAgent]] = {
     ppo.PPOConfig: ppo.train_ppo,
     dqn.DQNConfig: dqn.train_dqn,
     a3c.A3CConfig: a3c.train_a3c,
+    ddpg.DDPGConfig: ddpg.train_ddpg,
 }
 
 # By the name under which `radial` exports them.
@@ -50,7 +52,11 @@ OBJECTIVES_OF: dict[str, Mapping[str, type]] = {
     "ppo": of_ppo.OBJECTIVES,
     "dqn": of_dqn.OBJECTIVES,
     "a3c": of_a3c.OBJECTIVES,
+    "ddpg": of_ddpg.OBJECTIVES,
 }
+
+
+ROOMS: dict[type, str] = {ppo.PPOConfig: "ppo", dqn.DQNConfig: "dqn", a3c.A3CConfig: "a3c", ddpg.DDPGConfig: "ddpg"}
 
 
 def train(
@@ -159,6 +165,8 @@ def check_trainable(config: Config, seed: int, device: str = "cpu", init: AnyAge
             a3c.check_env(config, env, init)
         elif isinstance(config, dqn.DQNConfig):
             dqn.check_env(config, env, init)
+        elif isinstance(config, ddpg.DDPGConfig):
+            ddpg.check_env(config, env, init)
         else:
             ppo.check_env(config, env, init)
         _check_attack(config)
@@ -169,7 +177,7 @@ def check_trainable(config: Config, seed: int, device: str = "cpu", init: AnyAge
 
 def _check_objective(config: Config) -> None:
     """Refuse anything that is no objective, and an objective of another algorithm: they share names."""
-    room = {ppo.PPOConfig: "ppo", dqn.DQNConfig: "dqn", a3c.A3CConfig: "a3c"}[type(config)]
+    room = ROOMS[type(config)]
     own = OBJECTIVES_OF[room].values()
     kinds = ", ".join(kind.__name__ for kind in own)
     if isinstance(config.objective, type) or not hasattr(config.objective, "coefficients"):
@@ -196,7 +204,7 @@ def _check_pixels(config: Config, observation_shape: tuple[int, ...]) -> None:
 
 
 # Objectives whose weight is that of a regulariser and not a share, so it may exceed 1.
-REGULARISED = (of_dqn.SA, of_ppo.SA)
+REGULARISED = (of_dqn.SA, of_ppo.SA, of_ddpg.SA)
 
 
 def _check_coefficients(at: Mapping[str, float], step: int, *, free: bool = False) -> None:
