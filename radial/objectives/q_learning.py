@@ -27,7 +27,7 @@ from radial.losses.action_values import (
 )
 from radial.objectives.base import ATARI, Coefficients, Radial, Unscheduled
 
-Terms = list[tuple[float, Bounds]]  # bounds, and the weight of a loss there
+BoundTerms = list[tuple[float, Bounds]]  # bounds, and the weight of a loss there
 DUAL = {1.0: math.inf, 2.0: 2.0, math.inf: 1.0}  # 1/p + 1/q = 1
 
 
@@ -142,14 +142,14 @@ def weighted_mean(rows: Tensor, batch: Batch) -> Tensor:
     return (batch.weight * rows).mean()
 
 
-def bound_advantages(net: DuelingNetwork, ball: Ball, first: Tensor, bound: AnyBound, at: Coefficients) -> Terms:
+def bound_advantages(net: DuelingNetwork, ball: Ball, first: Tensor, bound: AnyBound, at: Coefficients) -> BoundTerms:
     """Bounds of the centred advantages (B, A); arguments as for `bound_beyond`."""
     return bound_beyond(net.features[0], net.beyond_first, net.advantages, ball, first, bound, at)
 
 
 def bound_beyond(
     layer: nn.Module, beyond: nn.Module, whole: Any, ball: Ball, first: Tensor, bound: AnyBound, at: Coefficients
-) -> Terms:
+) -> BoundTerms:
     """Bounds of a network over a ball of one radius for all features, not clipped.
 
     layer  its first        beyond  the rest of it        first  (B, …)  output of the first layer at the centre
