@@ -14,6 +14,7 @@ from radial.commands import interrupt
 from radial.commands.attack import fit_attack
 from radial.commands.audit import audit
 from radial.commands.certify import certify
+from radial.commands.doctor import doctor
 from radial.commands.evaluate import evaluate
 from radial.commands.export import export
 from radial.commands.leaderboard import leaderboard
@@ -36,7 +37,8 @@ MAX_LINE = 2_000  # characters of a message
 
 DESCRIPTION = "Train, attack and certify deep-RL agents that withstand perturbed observations."
 COMMANDS = (
-    audit, train, robustify, evaluate, play, certify, export, push, report, reproduce, leaderboard, recipes, version,
+    audit, train, robustify, evaluate, play, certify, doctor, export, push, report, reproduce, leaderboard, recipes,
+    version,
 )  # fmt: skip
 # Commands that stand below another, with its line of help.
 GROUPS: dict[str, tuple[str, dict[str, Callable[..., None]]]] = {

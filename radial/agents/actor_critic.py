@@ -9,7 +9,7 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
-from radial.agents.networks import AtariActorCritic, ImpalaResNet, JointActorCritic, MLPActorCritic
+from radial.agents.networks import AtariActorCritic, ImpalaResNet, JointActorCritic, MLPActorCritic, ShallowNet
 from radial.agents.policies import RawAgent, SoftmaxPolicy
 from radial.core.data import BadInput
 
@@ -17,7 +17,7 @@ from radial.core.data import BadInput
 class _Joint(SoftmaxPolicy, RawAgent):
     """A softmax policy and its critic in one network, which can also be asked for its logits alone."""
 
-    network: JointActorCritic | ImpalaResNet
+    network: JointActorCritic | ImpalaResNet | ShallowNet
 
     @property
     def choice(self) -> nn.Sequential:
@@ -62,16 +62,20 @@ class ImpalaAgent(_Joint):
     hidden  the network is always the same; this is only recorded
     """
 
-    network: ImpalaResNet
+    network: ImpalaResNet | ShallowNet
 
     def __init__(
         self, observation_shape: tuple[int, ...] = ImpalaResNet.SHAPE, n: int = 15, hidden: tuple[int, ...] = (256,)
     ) -> None:
+        self._check_frames(observation_shape, "an IMPALA agent")
+        super().__init__(observation_shape, n, hidden, side=64, sizes=hidden, kind="an IMPALA agent")
+        self.network = ImpalaResNet(n)
+
+    @staticmethod
+    def _check_frames(observation_shape: tuple[int, ...], kind: str) -> None:
         shape = ImpalaResNet.SHAPE
         if tuple(observation_shape) != shape:
-            raise BadInput(f"observation_shape must be {shape} for an IMPALA agent, got {tuple(observation_shape)}")
-        super().__init__(observation_shape, n, hidden, side=shape[-1], sizes=hidden, kind="an IMPALA agent")
-        self.network = ImpalaResNet(n)
+            raise BadInput(f"observation_shape must be {shape} for {kind}, got {tuple(observation_shape)}")
 
     def initialize(self, rng: torch.Generator) -> None:
         """PyTorch's own start, except the joint output: orthogonal with gain 0.01, zero bias (the authors' code)."""
@@ -83,3 +87,24 @@ class ImpalaAgent(_Joint):
         """The value (B,) and the logits (B, A), in one pass."""
         outputs = self.network(x)
         return outputs[:, -1], outputs[:, :-1]
+
+
+class ShallowAgent(ImpalaAgent):
+    """An agent for the frames of ProcGen whose network is shallow enough to be certified.
+
+    hidden  the filters of its two convolutions and its units
+    """
+
+    network: ShallowNet
+
+    def __init__(
+        self, observation_shape: tuple[int, ...] = ImpalaResNet.SHAPE, n: int = 15,
+        hidden: tuple[int, ...] = ShallowNet.SIZES,
+    ) -> None:  # fmt: skip
+        kind = "a shallow agent"
+        self._check_frames(observation_shape, kind)
+        RawAgent.__init__(self, observation_shape, n, hidden, side=64, sizes=ShallowNet.SIZES, kind=kind)
+        self.network = ShallowNet(n, self.hidden)
+
+
+FRAME_AGENTS: dict[str, type[ImpalaAgent]] = {"impala": ImpalaAgent, "shallow": ShallowAgent}  # that PPO may train

@@ -8,18 +8,19 @@ from typing import NoReturn
 import torch
 from torch import Tensor, nn
 
-from radial.agents.actor_critic import ActorCritic, ImpalaAgent
+from radial.agents.actor_critic import ActorCritic, ImpalaAgent, ShallowAgent
 from radial.agents.foreign import WrappedAgent, WrappedCategorical, WrappedGaussian, WrappedQ, no_agent
 from radial.agents.networks import ACTIVATIONS, NatureDueling
 from radial.agents.normalizer import TINY, Moments
 from radial.agents.policies import CategoricalAgent, DeterministicAgent, GaussianAgent
 from radial.agents.preprocessing import AsFloat, Frames, RunningScale
 from radial.agents.q_agent import QAgent
+from radial.agents.starts import fold_batch_norm
 from radial.core.agent import Agent
 from radial.core.data import BadInput
 
 # Agents of radial's own, which can be trained and saved, by the name their card gives them.
-AnyAgent = GaussianAgent | CategoricalAgent | DeterministicAgent | QAgent | ActorCritic | ImpalaAgent
+AnyAgent = GaussianAgent | CategoricalAgent | DeterministicAgent | QAgent | ActorCritic | ImpalaAgent | ShallowAgent
 AGENTS: dict[
     str,
     type[GaussianAgent]
@@ -28,13 +29,14 @@ AGENTS: dict[
     | type[QAgent]
     | type[ActorCritic]
     | type[ImpalaAgent],
-] = {
+] = {  # a ShallowAgent is an ImpalaAgent
     "gaussian": GaussianAgent,
     "categorical": CategoricalAgent,
     "deterministic": DeterministicAgent,
     "q": QAgent,
     "actor-critic": ActorCritic,
     "impala": ImpalaAgent,
+    "shallow": ShallowAgent,
 }
 Loaded = AnyAgent | WrappedAgent  # an agent of our own, or an imported one
 
@@ -70,7 +72,7 @@ def check_init(init: Agent, agent: AnyAgent) -> None:
 def _architecture(agent: Agent) -> dict[str, object]:
     """The facts that two agents of one type must share for the weights of one to fit the other."""
     facts: dict[str, object] = {"observation_shape": agent.observation_shape, "actions": agent.actions}
-    if isinstance(agent, QAgent | ActorCritic):  # not of an ImpalaAgent, whose network is always the same
+    if isinstance(agent, QAgent | ActorCritic | ShallowAgent):  # the network of an ImpalaAgent has one size
         facts["hidden"] = agent.hidden
     if isinstance(agent, GaussianAgent | CategoricalAgent | DeterministicAgent):
         facts |= {"hidden": agent.hidden, "activation": agent.activation}
@@ -83,10 +85,10 @@ def _architecture(agent: Agent) -> dict[str, object]:
 def _q(agent: WrappedQ, field: str) -> QAgent:
     """Both heads of a dueling network begin as copies of the plain head: A takes it centred, V its mean action."""
     if isinstance(agent.door, Frames) and agent.door.shares:
-        *body, hidden, head = _nature(agent.network, field)
+        *body, hidden, head = _nature(fold_batch_norm(agent.network), field)
         made = QAgent((agent.door.channels, NatureDueling.SIDE, NatureDueling.SIDE), agent.actions.n)
     elif isinstance(agent.door, AsFloat):
-        (*body, hidden, head), _ = _mlp(agent.network, field, least=2, activations=("relu",))
+        (*body, hidden, head), _ = _mlp(fold_batch_norm(agent.network), field, least=2, activations=("relu",))
         *first, last = _widths(body)  # the last features are as wide as the heads
         made = QAgent((body[0].weight.shape[1],), agent.actions.n, (*first, max(last, *_widths([hidden]))))
     else:
@@ -133,8 +135,9 @@ def _policy(
         _refuse(field, "a policy of radial sees vectors, as they are or normalised")
     if isinstance(agent, WrappedGaussian) and _stretched(agent.network):
         return _deterministic(agent, agent.door, field)
-    actor, activation = _mlp(agent.network, field, least=1, activations=tuple(ACTIVATIONS))
-    critic = [] if agent.critic is None else _mlp(agent.critic, field, least=1, activations=(activation,))[0]
+    actor, activation = _mlp(fold_batch_norm(agent.network), field, least=1, activations=tuple(ACTIVATIONS))
+    theirs = None if agent.critic is None else fold_batch_norm(agent.critic)
+    critic = [] if theirs is None else _mlp(theirs, field, least=1, activations=(activation,))[0]
     if critic and len(critic) != len(actor):
         _refuse(field, f"its policy has {len(actor) - 1} hidden layers and its critic {len(critic) - 1}, not as many")
     hidden = tuple(max(both) for both in zip(_widths(actor[:-1]), _widths((critic or actor)[:-1]), strict=True))

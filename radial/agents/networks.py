@@ -213,6 +213,35 @@ class StateActionValue(nn.Module):
         return self.body(torch.cat([x, action], -1)).squeeze(-1)
 
 
+class ShallowNet(nn.Module):
+    """Two convolutions and two linear layers for 64×64×3 frames: few enough for bounds that stay narrow.
+
+    sizes  the filters of the two convolutions and the units
+    """
+
+    SIZES = (16, 32, 256)
+
+    def __init__(self, actions: int = 15, sizes: Sequence[int] = SIZES) -> None:
+        super().__init__()
+        first, second, units = sizes
+        self.trunk = nn.Sequential(
+            nn.Conv2d(3, first, 8, stride=4), nn.ReLU(),
+            nn.Conv2d(first, second, 4, stride=2), nn.ReLU(),
+            nn.Flatten(), nn.Linear(6 * 6 * second, units), nn.ReLU(),
+        )  # fmt: skip
+        self.head = nn.Linear(units, actions + 1)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    @cached_property
+    def logits(self) -> nn.Sequential:
+        """X → logits (B, A), as a network of its own that shares these weights: the one to certify."""
+        return nn.Sequential(self.trunk, Outputs(self.head, slice(None, -1)))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B, 3, 64, 64) → (B, A + 1): the logits, then the state's value."""
+        return self.head(self.trunk(x))
+
+
 ACTIVATIONS: dict[str, type[nn.Module]] = {"tanh": nn.Tanh, "relu": nn.ReLU}  # that agents of PPO may have
 
 

@@ -19,11 +19,15 @@ CARDS = Card(ENV, {"lr": 3e-4, "hidden": [4]}, seed=7, steps=2048, commit="abc12
 
 
 def shape(kind: str) -> tuple[int, ...]:
-    return (3, 64, 64) if kind == "impala" else (3,)
+    return (3, 64, 64) if kind in ("impala", "shallow") else (3,)
+
+
+def sizes(kind: str) -> tuple[int, ...]:
+    return (4, 5, 6) if kind == "shallow" else (4, 5)
 
 
 def make(kind: str = "gaussian", seed: int = 0) -> AnyAgent:
-    agent = AGENTS[kind](shape(kind), 2, (4, 5))
+    agent = AGENTS[kind](shape(kind), 2, sizes(kind))
     rng = torch.Generator().manual_seed(seed)
     agent.initialize(rng)
     if not isinstance(agent, RawAgent):
@@ -44,7 +48,7 @@ def test_what_goes_in_comes_out(kind: str, tmp_path: Path) -> None:
     assert type(again) is type(agent)
     assert same(agent, again)
     assert again.card == agent.card
-    assert (again.observation_shape, again.actions, again.hidden) == (shape(kind), agent.actions, (4, 5))
+    assert (again.observation_shape, again.actions, again.hidden) == (shape(kind), agent.actions, sizes(kind))
     obs = torch.randn(6, *shape(kind), generator=torch.Generator().manual_seed(1))
     assert torch.equal(again.scores(again.prepare(obs)), agent.scores(agent.prepare(obs)))
     assert all(parameter.requires_grad for parameter in again.parameters())
@@ -194,7 +198,8 @@ def test_an_unknown_kind_is_answered_with_the_nearest(tmp_path: Path) -> None:
     folder = save(make(), tmp_path / "agent")
     (folder / CARD).write_text((folder / CARD).read_text().replace('"gaussian"', '"gausian"'))
     with pytest.raises(
-        BadInput, match=r"kind must be one of gaussian, categorical, deterministic, q, .*impala; did you mean gaussian"
+        BadInput,
+        match=r"kind must be one of gaussian, categorical, deterministic, q, .*impala, shallow; did you mean gaussian",
     ):
         load_agent(folder)
 

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from radial.bounds.backward import Stop, at_nonlinear, enclose, never
 from radial.bounds.graph import Node, Program, build
 from radial.bounds.interval import Interval
+from radial.bounds.nonlinear import ReLU
 from radial.bounds.rounding import Rounding, check_arithmetic
 from radial.bounds.tracing import Trace, original
 from radial.bounds.witness import Snapshot, check_witnesses
@@ -253,6 +254,22 @@ def _check_rows(program: Program, rows: Tensor | None) -> None:
             f"rows must have shape (B, K, A) where the network returns (B, A): "
             f"got {tuple(rows.shape)} for an output of shape {tuple(program.output.shape)}"
         )
+
+
+def inner_values(network: nn.Module, ball: Ball) -> list[tuple[str, str, Interval]]:
+    """Every value of the network over the ball, in order: its name, the kind of its operator, its box; by IBP.
+
+    The fast form, for a look inside and for training: no certificate rests on it.
+    """
+    program = build(network, ball, None, lambda program, node: None)
+    kinds = ("input" if node.op is None else type(node.op).__name__ for node in program.nodes)
+    return [(node.name, kind, node.interval) for node, kind in zip(program.nodes, kinds, strict=True)]
+
+
+def rectifier_inputs(network: nn.Module, ball: Ball) -> list[Interval]:
+    """The box in front of each ReLU, by IBP, for the regularisers of training; no certificate rests on it."""
+    program = build(network, ball, None, lambda program, node: None)
+    return [node.inputs[0].interval for node in program.nodes if isinstance(node.op, ReLU)]
 
 
 # ------------------------------------------------------------------------------------------------------ combinations

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from radial.bounds.mix import bounds_of
+from radial.bounds.mix import bound_terms, weighed
 from radial.core import checks
 from radial.core.data import Bounds, Loss
 from radial.core.schedules import Constant, Schedule
@@ -98,10 +98,10 @@ class RadialPolicyGradient(Radial):
         """Σ weight·(κ·(−A·log π(a)) + (1 − κ)·adversarial term − entropy·H + ¼·(R − V)²)."""
         clean = clean_pass(agent, batch)
         # Paper eq. for RADIAL: L = κ·L_nom + (1 − κ)·L_adv, on the policy loss alone; V is not bounded.
-        bounds = bounds_of(agent.choice, self.ball(batch.x, at), self.bound, at)
-        adversarial = self.adversarial(bounds, clean.logits, batch)
-        policy = torch.lerp(adversarial, clean.policy, at["kappa"])
-        return clean.loss(policy, batch, entropy, adversarial_loss=adversarial, bound_width=bounds.width.mean(1))
+        terms = bound_terms(agent.choice, self.ball(batch.x, at), self.bound, at)
+        adversarial = weighed(terms, lambda found: self.adversarial(found, clean.logits, batch))
+        policy = torch.lerp(adversarial, clean.policy, at["kappa"]) + self.regular(agent.choice, batch.x, at)
+        return clean.loss(policy, batch, entropy, adversarial_loss=adversarial, bound_width=terms[0][1].width.mean(1))
 
 
 @dataclass(frozen=True)

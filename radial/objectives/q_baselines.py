@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from radial.bounds.certify import margins
-from radial.bounds.mix import Mix, bounds_of, check_bound
+from radial.bounds.mix import AnyBound, bound_terms, check_bound, weighed
 from radial.core import checks
 from radial.core.ball import Ball
 from radial.core.data import BadInput
@@ -49,7 +49,7 @@ class SA(OneNetwork, Scheduled):
     radius: Schedule = ATARI
     weight: float = 0.005  # of SA-DQN on Pong and Freeway
     inner: str = "convex"
-    bound: str | Mix = "ibp"
+    bound: AnyBound = "ibp"
     hinge: float = 1.0
     steps: int = 5
     clean = Plain
@@ -68,7 +68,7 @@ class SA(OneNetwork, Scheduled):
         return 1 if self.inner == "pgd" else 0
 
     @property
-    def bounding(self) -> str | Mix | None:
+    def bounding(self) -> AnyBound | None:
         """The field `bound`; with "pgd" nothing is bounded."""
         return self.bound if self.inner == "convex" else None
 
@@ -84,11 +84,13 @@ class SA(OneNetwork, Scheduled):
         rows = margins(clean.q.detach())  # (B, A − 1, A)
         ball = self.ball(batch.x, at, nets.valid_range)
         if self.inner == "convex":
-            margin = bounds_of(nets.online.advantages, ball, self.bound, at, rows).lower
+            terms = bound_terms(nets.online.advantages, ball, self.bound, at, rows)
+            margin = weighed(terms, lambda found: found.lower)
+            regular = weighed(terms, lambda found: margin_hinge(found.lower, self.hinge))
         else:
             margin = _apply(rows, nets.online.advantages(self._search(nets.online.advantages, ball, rows, batch)))
-        regular = margin_hinge(margin, self.hinge)
-        total = clean.td + at["weight"] * regular
+            regular = margin_hinge(margin, self.hinge)
+        total = clean.td + at["weight"] * regular + self.regular(nets.online.advantages, batch.x, at)
         return clean.loss(
             total, batch, hinge=weighted_mean(regular, batch), positive_margin=(margin > 0).all(1).float().mean()
         )
@@ -149,7 +151,7 @@ class RS(TwoNetworks, Scheduled):
 
     radius: Schedule = ATARI
     weight: Schedule = Constant(0.5)
-    bound: str | Mix = "ibp"
+    bound: AnyBound = "ibp"
     clean = Distilled
 
     def __post_init__(self) -> None:
@@ -157,7 +159,7 @@ class RS(TwoNetworks, Scheduled):
         settle(self, "weight")
 
     @property
-    def bounding(self) -> str | Mix:
+    def bounding(self) -> AnyBound:
         """The field `bound`."""
         return self.bound
 
@@ -174,15 +176,15 @@ class RS(TwoNetworks, Scheduled):
         clean, student = clean_pass(nets, batch, td), _student(nets)
         greedy = clean.q.argmax(1)
         learned = imitation(student.advantages(batch.x), greedy)
-        bounds = bounds_of(student.advantages, self.ball(batch.x, at), self.bound, at)
-        worst = robust_imitation(bounds, greedy)
-        rows = clean.td + torch.lerp(learned, worst, at["weight"])
+        terms = bound_terms(student.advantages, self.ball(batch.x, at), self.bound, at)
+        worst = weighed(terms, lambda found: robust_imitation(found, greedy))
+        rows = clean.td + torch.lerp(learned, worst, at["weight"]) + self.regular(student.advantages, batch.x, at)
         return clean.loss(
             rows,
             batch,
             imitation=weighted_mean(learned, batch),
             worst_imitation=weighted_mean(worst, batch),
-            bound_width=bounds.width.mean(),
+            bound_width=terms[0][1].width.mean(),
         )
 
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
+from radial.bounds.mix import weighed
 from radial.core import checks
 from radial.core.schedules import Constant, Schedule
 from radial.losses.car import farthest_td, soft_worst
@@ -48,10 +49,12 @@ class CAR(OneNetwork, Radial):
         clean = clean_pass(nets, batch, td)
         beyond = _BeyondFirst(nets.online)
         ball = self.ball(batch.x, at)
-        bounds = bound_beyond(nets.online.features[0], beyond, nets.online, ball, clean.first, self.bound, at)
-        worst = soft_worst(farthest_td(bounds, batch.action, clean.target, td.shape), self.temperature, batch.weight)
-        rows = torch.lerp(worst, clean.td, at["kappa"])
-        return clean.loss(rows, batch, adversarial_loss=weighted_mean(worst, batch), bound_width=bounds.width.mean())
+        terms = bound_beyond(nets.online.features[0], beyond, nets.online, ball, clean.first, self.bound, at)
+        farthest = weighed(terms, lambda found: farthest_td(found, batch.action, clean.target, td.shape))
+        worst = soft_worst(farthest, self.temperature, batch.weight)
+        rows = torch.lerp(worst, clean.td, at["kappa"]) + self.regular(nets.online, batch.x, at)
+        width = terms[0][1].width.mean()
+        return clean.loss(rows, batch, adversarial_loss=weighted_mean(worst, batch), bound_width=width)
 
 
 class _BeyondFirst(nn.Module):

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from radial.bounds.mix import Mix, bounds_of
+from radial.bounds.mix import AnyBound, bound_terms, weighed
 from radial.core import checks
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds, Loss
@@ -27,6 +27,7 @@ from radial.losses.action_values import (
 )
 from radial.objectives.base import ATARI, Coefficients, Radial, Unscheduled
 
+BoundTerms = list[tuple[float, Bounds]]  # bounds, and the weight of a loss there
 DUAL = {1.0: math.inf, 2.0: 2.0, math.inf: 1.0}  # 1/p + 1/q = 1
 
 
@@ -141,14 +142,14 @@ def weighted_mean(rows: Tensor, batch: Batch) -> Tensor:
     return (batch.weight * rows).mean()
 
 
-def bound_advantages(net: DuelingNetwork, ball: Ball, first: Tensor, bound: str | Mix, at: Coefficients) -> Bounds:
+def bound_advantages(net: DuelingNetwork, ball: Ball, first: Tensor, bound: AnyBound, at: Coefficients) -> BoundTerms:
     """Bounds of the centred advantages (B, A); arguments as for `bound_beyond`."""
     return bound_beyond(net.features[0], net.beyond_first, net.advantages, ball, first, bound, at)
 
 
 def bound_beyond(
-    layer: nn.Module, beyond: nn.Module, whole: Any, ball: Ball, first: Tensor, bound: str | Mix, at: Coefficients
-) -> Bounds:
+    layer: nn.Module, beyond: nn.Module, whole: Any, ball: Ball, first: Tensor, bound: AnyBound, at: Coefficients
+) -> BoundTerms:
     """Bounds of a network over a ball of one radius for all features, not clipped.
 
     layer  its first        beyond  the rest of it        first  (B, …)  output of the first layer at the centre
@@ -158,11 +159,11 @@ def bound_beyond(
     """
     padded = isinstance(layer, nn.Conv2d) and layer.padding not in (0, (0, 0))  # at a border fewer weights see the ball
     if bound != "ibp" or padded:
-        return bounds_of(whole, ball, bound, at)
+        return bound_terms(whole, ball, bound, at)
     weight: Tensor = layer.weight  # type: ignore[assignment]
     spread = ball.radius * torch.linalg.vector_norm(weight.flatten(1), DUAL[ball.p], dim=1)
     box = Ball.unchecked(first, spread.view(-1, *[1] * (first.ndim - 2)))
-    return bounds_of(beyond, box, bound, at)
+    return bound_terms(beyond, box, bound, at)
 
 
 # ----------------------------------------------------------------------------------------------------------- objectives
@@ -202,11 +203,11 @@ class RadialQ(OneNetwork, Radial):
     def __call__(self, nets: Nets, batch: Batch, at: Coefficients, td: TD) -> QLoss:
         """mean(weight·(κ·TD loss + (1 − κ)·adversarial term))."""
         clean = clean_pass(nets, batch, td)
-        bounds = bound_advantages(nets.online, self.ball(batch.x, at), clean.first, self.bound, at)
-        adversarial = self.adversarial(bounds, clean, batch, td)
-        rows = torch.lerp(adversarial, clean.td, at["kappa"])
+        terms = bound_advantages(nets.online, self.ball(batch.x, at), clean.first, self.bound, at)
+        adversarial = weighed(terms, lambda found: self.adversarial(found, clean, batch, td))
+        rows = torch.lerp(adversarial, clean.td, at["kappa"]) + self.regular(nets.online.advantages, batch.x, at)
         return clean.loss(
-            rows, batch, adversarial_loss=weighted_mean(adversarial, batch), bound_width=bounds.width.mean()
+            rows, batch, adversarial_loss=weighted_mean(adversarial, batch), bound_width=terms[0][1].width.mean()
         )
 
 

@@ -411,7 +411,7 @@ def test_the_first_layer_is_computed_once_and_nothing_changes(make):
     x = batch((FEATURES,) if isinstance(net, MLPDueling) else (1, 84, 84), rows=3).x
     at = {"radius": torch.tensor(0.01)}
     whole = bounds_of(net.advantages, Ball.unchecked(x, at["radius"]), "ibp", at)
-    shared = bound_advantages(net, Ball(x, at["radius"]), net.features[0](x), "ibp", at)
+    ((_, shared),) = bound_advantages(net, Ball(x, at["radius"]), net.features[0](x), "ibp", at)
     torch.testing.assert_close(shared.lower, whole.lower)
     torch.testing.assert_close(shared.upper, whole.upper)
     for one, other in zip(gradients(whole.width.sum(), net), gradients(shared.width.sum(), net), strict=True):
@@ -424,7 +424,7 @@ def test_a_padded_first_layer_is_not_shared():
     net.features = nn.Sequential(nn.Conv2d(1, 32, 8, stride=4, padding=2), nn.ReLU(), nn.Flatten())
     net.advantage = nn.Sequential(nn.Linear(32 * 21 * 21, ACTIONS))
     x, at = batch((1, 84, 84), rows=2).x, {"radius": torch.tensor(0.01)}
-    bounds = bound_advantages(net, Ball(x, at["radius"]), net.features[0](x), "ibp", at)
+    ((_, bounds),) = bound_advantages(net, Ball(x, at["radius"]), net.features[0](x), "ibp", at)
     torch.testing.assert_close(
         bounds.upper, bounds_of(net.advantages, Ball.unchecked(x, at["radius"]), "ibp", at).upper
     )

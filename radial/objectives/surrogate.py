@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from radial.bounds.mix import Mix, bounds_of
+from radial.bounds.mix import AnyBound, bound_terms, weighed
 from radial.core import checks
 from radial.core.agent import Agent
 from radial.core.data import BadInput, Bounds, Discrete, Loss
@@ -78,14 +78,15 @@ class RadialSurrogate(Radial):
         scores = agent.scores(batch.x)
         clean = family(agent).log_prob(scores, batch.action)
         plain = -clipped_surrogate(clean, batch.old_log_prob, batch.advantage, clip).mean()
-        bounds = bounds_of(agent.choice, self.ball(batch.x, at), self.bound, at)
-        worst = -self.worst(agent, batch, CleanPass(scores, clean, bounds), clip).mean()
+        terms = bound_terms(agent.choice, self.ball(batch.x, at), self.bound, at)
+        worst = weighed(terms, lambda found: -self.worst(agent, batch, CleanPass(scores, clean, found), clip).mean())
         parts = {
             "losses/policy_loss": plain.detach(),
             "robust/worst_case_loss": worst.detach(),
-            "robust/bound_width": bounds.width.mean().detach(),
+            "robust/bound_width": terms[0][1].width.mean().detach(),
         }
-        return Loss(at["kappa"] * plain + (1 - at["kappa"]) * worst, parts)
+        regular = self.regular(agent.choice, batch.x, at)
+        return Loss(at["kappa"] * plain + (1 - at["kappa"]) * worst + regular, parts)
 
 
 @dataclass(frozen=True)
@@ -174,7 +175,7 @@ class SA(Scheduled):
     radius: Schedule
     weight: float
     inner: str = "convex"
-    bound: str | Mix = "ibp"
+    bound: AnyBound = "ibp"
     steps: int = 10
     anchored: bool = False
     clean = Plain
@@ -192,7 +193,7 @@ class SA(Scheduled):
         return 0 if self.inner == "convex" else draws_of(self.inner, self.steps)
 
     @property
-    def bounding(self) -> str | Mix | None:
+    def bounding(self) -> AnyBound | None:
         """The field `bound`; None where a point is searched for."""
         return self.bound if self.inner == "convex" else None
 
@@ -209,14 +210,14 @@ class SA(Scheduled):
         held = batch.anchor if self.anchored else scores
         assert held is not None, "an anchored objective needs an anchor"
         if self.inner == "convex":
-            bounds = bounds_of(agent.choice, self.ball(batch.x, at), self.bound, at)
-            divergence = policy.divergence_bound(bounds, held)
+            terms = bound_terms(agent.choice, self.ball(batch.x, at), self.bound, at)
+            divergence = weighed(terms, lambda found: policy.divergence_bound(found, held))
         else:
             worst = self._search(agent, batch, held.detach(), at["radius"])
             divergence = policy.divergence(held.detach(), agent.scores(worst))
         regular = divergence.mean()
         parts = {"losses/policy_loss": plain.detach(), "robust/divergence": regular.detach()}
-        return Loss(plain + self.weight * regular, parts)
+        return Loss(plain + self.weight * regular + self.regular(agent.choice, batch.x, at), parts)
 
     def _search(self, agent: Agent, batch: Batch, scores: Tensor, radius: Tensor) -> Tensor:
         ball = self.ball(batch.x, {"radius": radius}, agent.valid_range)  # a pixel beyond its range is no observation

@@ -15,6 +15,7 @@ import torch
 
 from radial.agents.actor_critic import ActorCritic
 from radial.agents.convert import check_init
+from radial.agents.starts import DEFAULT, check_start, start_agent
 from radial.core import checks
 from radial.core.agent import Agent, Attack
 from radial.core.data import LATER, BadInput, Discrete, EnvSpec, VecEnv
@@ -64,6 +65,7 @@ class A3CConfig:
     attack: str | None = field(default=None, metadata=LATER)  # adversarial training: the attack on rollouts
     attack_radius: Schedule = field(default=Constant(0.0), metadata=LATER)
     attack_probability: float = field(default=0.0, metadata=LATER)  # of each step being attacked
+    start: str = field(default=DEFAULT, metadata=LATER)  # of the network that decides, a key of STARTS
 
     def __post_init__(self) -> None:
         checks.whole(self, "total_steps", "workers", "num_envs", "rollout", "log_every", "checkpoint_every")
@@ -72,6 +74,7 @@ class A3CConfig:
         settle(self, "attack_radius")
         checks.not_negative(self, "entropy")
         checks.sizes(self, "hidden")
+        check_start(self.start)
         checks.kind(self, "env", EnvSpec)
 
     @property
@@ -262,7 +265,7 @@ def set_up(config: A3CConfig, seed: int, device: torch.device, init: ActorCritic
     finally:
         probe.close()
     agent = ActorCritic(shape, actions.n, config.hidden)
-    agent.initialize(torch.Generator().manual_seed(derived_seed(seed, "weights")))
+    start_agent(agent, config.start, torch.Generator().manual_seed(derived_seed(seed, "weights")))
     if init is not None:
         agent.load_state_dict(init.state_dict())
     rng = torch.Generator(device).manual_seed(derived_seed(seed, "actions"))

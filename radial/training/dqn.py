@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from radial.agents.convert import check_init
 from radial.agents.q_agent import QAgent
+from radial.agents.starts import start_agent
 from radial.core.agent import Agent, Attack
 from radial.core.data import BadInput, Discrete, VecEnv
 from radial.envs.make import make_env
@@ -221,7 +222,7 @@ def set_up(
     agents = []
     for name in ("weights", "student")[: 2 if two else 1]:
         agent = QAgent(shape, actions.n, config.hidden)
-        agent.initialize(torch.Generator().manual_seed(derived_seed(seed, name)))
+        start_agent(agent, config.start, torch.Generator().manual_seed(derived_seed(seed, name)))
         if init is not None:
             agent.load_state_dict(init.state_dict())
         agents.append(agent.to(device))

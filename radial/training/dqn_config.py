@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from radial.agents.starts import DEFAULT, check_start
 from radial.core import checks
 from radial.core.data import LATER, BadInput, EnvSpec
 from radial.core.schedules import Constant, Linear, Schedule, settle
@@ -43,6 +44,7 @@ class DQNConfig:
     attack_radius: Schedule = field(default=Constant(0.0), metadata=LATER)
     attack_probability: float = field(default=0.0, metadata=LATER)  # of each state being attacked
     attack_on: str = field(default="replay", metadata=LATER)  # one of ATTACKED
+    start: str = field(default=DEFAULT, metadata=LATER)  # of the network that decides, a key of STARTS
 
     def __post_init__(self) -> None:
         checks.whole(
@@ -59,6 +61,7 @@ class DQNConfig:
             if not 0 <= self.exploration(step) <= 1:
                 raise BadInput(f"exploration must lie in [0, 1], got {self.exploration(step):g} at step {step:,}")
         checks.sizes(self, "hidden")
+        check_start(self.start)
         checks.kind(self, "env", EnvSpec)
         checks.kind(self, "td", TD)
         checks.kind(self, "prioritised", Prioritised)

@@ -13,11 +13,12 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from radial.agents.actor_critic import ImpalaAgent
+from radial.agents.actor_critic import FRAME_AGENTS, ImpalaAgent
 from radial.agents.convert import check_init
 from radial.agents.networks import ACTIVATIONS
 from radial.agents.normalizer import RewardScale
 from radial.agents.policies import GaussianAgent
+from radial.agents.starts import DEFAULT, check_start, start_agent
 from radial.core import checks
 from radial.core.agent import Agent, Attack
 from radial.core.data import LATER, BadInput, Continuous, EnvSpec, VecEnv
@@ -96,6 +97,8 @@ class PPOConfig:
     activation: str = field(default="tanh", metadata=LATER)  # of networks for vectors, a key of ACTIVATIONS
     anchor: float = field(default=0.0, metadata=LATER)  # weight of KL(π_init ‖ π), which keeps π near `init`
     turns: Turns | None = field(default=None, metadata=LATER)  # the attack is an adversary that learns in turns
+    network: str = field(default="impala", metadata=LATER)  # for frames, a key of FRAME_AGENTS
+    start: str = field(default=DEFAULT, metadata=LATER)  # of the network that decides, a key of STARTS
 
     def __post_init__(self) -> None:
         checks.whole(self, "total_steps", "num_envs", "rollout", "epochs", "minibatch", "checkpoint_every", "chunk")
@@ -125,6 +128,9 @@ class PPOConfig:
         if not 2 <= self.minibatch <= self.rollout // 2:
             raise BadInput(f"minibatch must lie in 2 … rollout/2 = {self.rollout // 2}, got {self.minibatch}")
         checks.sizes(self, "hidden")
+        check_start(self.start)
+        if self.network not in FRAME_AGENTS:
+            raise BadInput(f"network must be one of {', '.join(FRAME_AGENTS)}, got {self.network!r}")
         if self.activation not in ACTIVATIONS:
             raise BadInput(f"activation must be one of {', '.join(ACTIVATIONS)}, got {self.activation!r}")
         if isinstance(self.objective, SA) and self.objective.anchored and not self.anchor:
@@ -279,7 +285,7 @@ def set_up(
         agent = check_env(config, probe, init)
     finally:
         probe.close()
-    agent.initialize(torch.Generator().manual_seed(derived_seed(seed, "weights")))
+    start_agent(agent, config.start, torch.Generator().manual_seed(derived_seed(seed, "weights")))
     if isinstance(agent, GaussianAgent):
         torch.nn.init.constant_(agent.log_std, math.log(config.initial_std))
     if init is not None:
@@ -322,7 +328,7 @@ def partners_of(
 
 def check_env(config: PPOConfig, env: VecEnv, init: Agent | None = None) -> PPOAgent:
     """Refuse an env that PPO cannot learn with this config, or not from `init`; return an untrained agent for it."""
-    agent = agent_to_train(env.observation_shape, env.actions, config.hidden, config.activation)
+    agent = agent_to_train(env.observation_shape, env.actions, config.hidden, config.activation, config.network)
     if isinstance(config.objective, RadialOverlap) and isinstance(env.actions, Continuous):
         raise BadInput(f"objective RadialOverlap needs discrete actions; those of {config.env.id} are continuous")
     if isinstance(config.objective, WocaR) and not isinstance(env.actions, Continuous):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from radial.agents.actor_critic import ImpalaAgent
+from radial.agents.actor_critic import FRAME_AGENTS, ImpalaAgent
 from radial.agents.normalizer import Moments, merge, normalize
 from radial.agents.policies import CategoricalAgent, GaussianAgent, agent_for
 from radial.core.agent import Agent
@@ -25,14 +25,17 @@ ROWS_AT_ONCE = 256  # frames at a time in passes without gradient
 
 
 def agent_to_train(
-    observation_shape: tuple[int, ...], actions: Discrete | Continuous, hidden: tuple[int, ...], activation: str
-) -> PPOAgent:
-    """The agent that fits an environment's spaces."""
+    observation_shape: tuple[int, ...], actions: Discrete | Continuous, hidden: tuple[int, ...], activation: str,
+    network: str = "impala",
+) -> PPOAgent:  # fmt: skip
+    """The agent that fits an environment's spaces; on frames `network` says which, a key of FRAME_AGENTS."""
     if len(observation_shape) == 1:
         return agent_for(observation_shape, actions, hidden, activation)
     if isinstance(actions, Continuous):
         raise BadInput(f"PPO on frames needs discrete actions, those of the env are {actions.size} real numbers")
-    return ImpalaAgent(observation_shape, actions.n)
+    if network == "impala":
+        return ImpalaAgent(observation_shape, actions.n)  # whose network has one size
+    return FRAME_AGENTS[network](observation_shape, actions.n, hidden)
 
 
 def sight_of(agent: PPOAgent, prepared: bool = False) -> "Sight":

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
-from radial.agents.actor_critic import ActorCritic, ImpalaAgent
+from radial.agents.actor_critic import ActorCritic, ImpalaAgent, ShallowAgent
 from radial.agents.convert import AnyAgent
 from radial.agents.policies import CategoricalAgent, DeterministicAgent, GaussianAgent
 from radial.agents.q_agent import QAgent
@@ -71,6 +71,9 @@ FINE_TUNINGS: dict[type, FineTuning] = {
     CategoricalAgent: FineTuning("cartpole-radial-ppo", "", ppo.OBJECTIVES, "radial-worst-case", (0.2, 0.5), "pgd"),
     ImpalaAgent: FineTuning("", "fruitbot-small-radial-ppo", ppo.OBJECTIVES, "sa", (0.8, 0.8), "pgd-procgen"),
     DeterministicAgent: FineTuning("pendulum-sa-ddpg-convex", "", ddpg.OBJECTIVES, "sa", (0.5, 0.5), "mad"),
+    ShallowAgent: FineTuning(
+        "", "fruitbot-small-radial-ppo", ppo.OBJECTIVES, "radial-worst-case", (0.5, 0.5), "pgd-procgen"
+    ),
     GaussianAgent: FineTuning("hopper-radial-ppo", "", ppo.OBJECTIVES, "radial-likelihood", (0.95, 0.95), "mad"),
 }
 
@@ -129,7 +132,8 @@ def _for_ppo(agent: GaussianAgent | CategoricalAgent | ImpalaAgent, steps: int) 
     settings: dict[str, Any] = {"value_first": round(FIRST * steps), "normalize_observations": False}
     settings |= {"attack": None, "attack_radius": Constant(0.0), "attack_probability": 0.0, "min_std": None}
     if isinstance(agent, ImpalaAgent):
-        settings["anchor"] = ANCHOR
+        shallow = isinstance(agent, ShallowAgent)
+        settings |= {"network": "shallow" if shallow else "impala", "anchor": 0.0 if shallow else ANCHOR}
     else:
         settings["activation"] = agent.activation
     if isinstance(agent, GaussianAgent):
