@@ -16,10 +16,10 @@ from radial.core.schedules import Constant, Schedule, settle
 from radial.core.search import steepest
 from radial.losses.baselines import imitation, margin_hinge, robust_imitation
 from radial.objectives.base import ATARI, Coefficients, Scheduled, Unscheduled
+from radial.objectives.dueling import DuelingNetwork
 from radial.objectives.q_learning import (
     TD,
     Batch,
-    DuelingNetwork,
     Nets,
     OneNetwork,
     Plain,

@@ -3,15 +3,14 @@
 SA-DQN and RS-DQN are in `q_baselines`. Nothing here has control flow that depends on a value.
 """
 
-import math
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from radial.bounds.mix import Mix, bounds_of
+from radial.bounds.mix import Mix
 from radial.core import checks
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Bounds, Loss
@@ -26,27 +25,9 @@ from radial.losses.action_values import (
     worst_case_td,
 )
 from radial.objectives.base import ATARI, Coefficients, Radial, Unscheduled
+from radial.objectives.dueling import DuelingNetwork, bound_advantages, is_padded, joint_pass
 
-DUAL = {1.0: math.inf, 2.0: 2.0, math.inf: 1.0}  # 1/p + 1/q = 1
-
-
-class DuelingNetwork(Protocol):
-    """Q = value(features) + advantage(features), with centred advantages: all that an objective needs of a network."""
-
-    features: nn.Sequential  # (B, *obs) → (B, F), beginning with a linear layer or a convolution
-    advantage: nn.Sequential  # (B, F) → A − mean(A), (B, A)
-    value: nn.Sequential  # (B, F) → V, (B, 1)
-
-    @property
-    def advantages(self) -> nn.Module:
-        """(B, *obs) → A − mean(A), (B, A): the network to bound."""
-
-    @property
-    def beyond_first(self) -> nn.Module:
-        """The same network from the output of the first layer on."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """(B, *obs) → Q (B, A)."""
+JOINT = ("none", "next", "centre", "both")  # passes of the online network that share a batch: s with s′, with the box
 
 
 class Nets(NamedTuple):
@@ -56,6 +37,7 @@ class Nets(NamedTuple):
     target: DuelingNetwork
     student: DuelingNetwork | None = None
     valid_range: tuple[float, float] | None = None  # of an observation, in network units
+    joint: str = "none"  # one of JOINT: fewer and larger passes with the same loss
 
 
 class Batch(NamedTuple):
@@ -93,13 +75,14 @@ class TD:
         if self.loss not in SHAPES:
             raise BadInput(f"loss must be one of {', '.join(SHAPES)}, got {self.loss!r}")
 
-    def target(self, nets: Nets, batch: Batch) -> Tensor:
-        """The regression target of Q(s, a), (B,), without gradient."""
+    def target(self, nets: Nets, batch: Batch, online_next: Tensor | None = None) -> Tensor:
+        """The regression target of Q(s, a), (B,), without gradient. online_next: Q(s′) (B, A), if it is known."""
         with torch.no_grad():
             target_next = nets.target(batch.next_x)
             if not self.double:
                 return max_q_target(batch.reward, batch.discount, target_next)
-            return double_q_target(batch.reward, batch.discount, nets.online(batch.next_x), target_next)
+            chosen = nets.online(batch.next_x) if online_next is None else online_next
+            return double_q_target(batch.reward, batch.discount, chosen, target_next)
 
     def shape(self, error: Tensor) -> Tensor:
         """The loss of an error, elementwise."""
@@ -127,42 +110,38 @@ class CleanPass(NamedTuple):
 
 def clean_pass(nets: Nets, batch: Batch, td: TD) -> CleanPass:
     """Run the networks on the clean observations."""
-    first = nets.online.features[0](batch.x)
+    with_next = td.double and nets.joint in ("next", "both")
+    first = nets.online.features[0](torch.cat([batch.x, batch.next_x]) if with_next else batch.x)
     features = nets.online.features[1:](first)
+    return _finished(nets, batch, td, first, features, nets.online.advantage(features))
+
+
+def _finished(nets: Nets, batch: Batch, td: TD, first: Tensor, features: Tensor, advantage: Tensor) -> CleanPass:
+    """The rest of a pass whose rows are s, or s and then s′ (2B, …)."""
+    rows = batch.x.shape[0]
     value: Tensor = nets.online.value(features)
-    q = value + nets.online.advantage(features)
-    target = td.target(nets, batch)
+    q = value + advantage
+    target = td.target(nets, batch, q[rows:].detach() if q.shape[0] > rows else None)
+    q = q[:rows]
     error = taken(q, batch.action) - target
-    return CleanPass(first, value, q, target, td.shape(error), error.detach())
+    return CleanPass(first[:rows], value[:rows], q, target, td.shape(error), error.detach())
+
+
+def bounded_pass(
+    nets: Nets, batch: Batch, td: TD, ball: Ball, bound: str | Mix, at: Coefficients
+) -> tuple[CleanPass, Bounds]:
+    """The clean pass, and bounds of the centred advantages over the ball (B, A)."""
+    if nets.joint not in ("centre", "both") or bound != "ibp" or is_padded(nets.online.features[0]):
+        clean = clean_pass(nets, batch, td)
+        return clean, bound_advantages(nets.online, ball, clean.first, bound, at)
+    x = torch.cat([batch.x, batch.next_x]) if td.double and nets.joint == "both" else batch.x
+    *passed, bounds = joint_pass(nets.online, x, ball)
+    return _finished(nets, batch, td, *passed), bounds
 
 
 def weighted_mean(rows: Tensor, batch: Batch) -> Tensor:
     """The mean of a loss (B,) under the importance weights of the batch."""
     return (batch.weight * rows).mean()
-
-
-def bound_advantages(net: DuelingNetwork, ball: Ball, first: Tensor, bound: str | Mix, at: Coefficients) -> Bounds:
-    """Bounds of the centred advantages (B, A); arguments as for `bound_beyond`."""
-    return bound_beyond(net.features[0], net.beyond_first, net.advantages, ball, first, bound, at)
-
-
-def bound_beyond(
-    layer: nn.Module, beyond: nn.Module, whole: Any, ball: Ball, first: Tensor, bound: str | Mix, at: Coefficients
-) -> Bounds:
-    """Bounds of a network over a ball of one radius for all features, not clipped.
-
-    layer  its first        beyond  the rest of it        first  (B, …)  output of the first layer at the centre
-
-    Bounds of an affine layer are its own output ± ε·‖w‖q, q the dual of p: exact, and for p = ∞ interval bounds. So
-    IBP reuses the output of the first layer, the most expensive one for frames; its radius is a number per channel.
-    """
-    padded = isinstance(layer, nn.Conv2d) and layer.padding not in (0, (0, 0))  # at a border fewer weights see the ball
-    if bound != "ibp" or padded:
-        return bounds_of(whole, ball, bound, at)
-    weight: Tensor = layer.weight  # type: ignore[assignment]
-    spread = ball.radius * torch.linalg.vector_norm(weight.flatten(1), DUAL[ball.p], dim=1)
-    box = Ball.unchecked(first, spread.view(-1, *[1] * (first.ndim - 2)))
-    return bounds_of(beyond, box, bound, at)
 
 
 # ----------------------------------------------------------------------------------------------------------- objectives
@@ -201,8 +180,7 @@ class RadialQ(OneNetwork, Radial):
 
     def __call__(self, nets: Nets, batch: Batch, at: Coefficients, td: TD) -> QLoss:
         """mean(weight·(κ·TD loss + (1 − κ)·adversarial term))."""
-        clean = clean_pass(nets, batch, td)
-        bounds = bound_advantages(nets.online, self.ball(batch.x, at), clean.first, self.bound, at)
+        clean, bounds = bounded_pass(nets, batch, td, self.ball(batch.x, at), self.bound, at)
         adversarial = self.adversarial(bounds, clean, batch, td)
         rows = torch.lerp(adversarial, clean.td, at["kappa"])
         return clean.loss(
