@@ -1,7 +1,7 @@
 """The robust baselines of deep Q-learning before RADIAL: SA-DQN's hinge and RS-DQN's student."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -11,7 +11,7 @@ from radial.bounds.certify import margins
 from radial.bounds.mix import Mix, bounds_of, check_bound
 from radial.core import checks
 from radial.core.ball import Ball
-from radial.core.data import BadInput
+from radial.core.data import LATER, BadInput
 from radial.core.schedules import Constant, Schedule, settle
 from radial.core.search import steepest
 from radial.losses.baselines import imitation, margin_hinge, robust_imitation
@@ -29,6 +29,7 @@ from radial.objectives.q_learning import (
 )
 
 INNER = ("convex", "pgd")
+MARGINS = ("centred", "released")
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,11 @@ class SA(OneNetwork, Scheduled):
     bound  for "convex". SA-DQN's β·CROWN-IBP + (1 − β)·IBP with β = 1 − ε/ε_max is a Mix whose share of IBP follows
            the ramp of ε up to 1
 
-    The margins are bounded on the centred advantages, where V cancels before anything is bounded. The released code
-    bounds V and the mean advantage as well and subtracts both widths, which is much looser. Its search hinges the sum
+    margins  "centred": interval bounds of the centred advantages, where V cancels before anything is bounded.
+             "released": as in the released code, which bounds V and the mean advantage as well and subtracts both
+             widths, much looser. Backward bounds (CROWN) let both cancel in either case
+
+    The released search hinges the sum
     over the batch and always uses the final ε; here each row has its own hinge and ε follows its schedule.
     """
 
@@ -52,6 +56,7 @@ class SA(OneNetwork, Scheduled):
     bound: str | Mix = "ibp"
     hinge: float = 1.0
     steps: int = 5
+    margins: str = field(default="centred", metadata=LATER)
     clean = Plain
 
     def __post_init__(self) -> None:
@@ -59,6 +64,8 @@ class SA(OneNetwork, Scheduled):
         check_bound(self.bound)
         if self.inner not in INNER:
             raise BadInput(f"inner must be one of {', '.join(INNER)}, got {self.inner!r}")
+        if self.margins not in MARGINS:
+            raise BadInput(f"margins must be one of {', '.join(MARGINS)}, got {self.margins!r}")
         checks.not_negative(self, "weight", "hinge")
         checks.whole(self, "steps")
 
@@ -84,7 +91,8 @@ class SA(OneNetwork, Scheduled):
         rows = margins(clean.q.detach())  # (B, A − 1, A)
         ball = self.ball(batch.x, at, nets.valid_range)
         if self.inner == "convex":
-            margin = bounds_of(nets.online.advantages, ball, self.bound, at, rows).lower
+            lowest = _released if self.margins == "released" else _centred
+            margin = lowest(nets.online, ball, self.bound, at, rows)
         else:
             margin = _apply(rows, nets.online.advantages(self._search(nets.online.advantages, ball, rows, batch)))
         regular = margin_hinge(margin, self.hinge)
@@ -104,6 +112,25 @@ class SA(OneNetwork, Scheduled):
                 (gradient,) = torch.autograd.grad(_apply(rows, network(x)).amin(1).sum(), x)
             x = ball.project(x.detach() - steepest(gradient, ball) * radius / self.steps)
         return x.detach()
+
+
+def _centred(net: DuelingNetwork, ball: Ball, bound: str | Mix, at: Coefficients, rows: Tensor) -> Tensor:
+    """Lower bounds of the margins, (B, K), on the centred advantages."""
+    return bounds_of(net.advantages, ball, bound, at, rows).lower
+
+
+def _released(net: DuelingNetwork, ball: Ball, bound: str | Mix, at: Coefficients, rows: Tensor) -> Tensor:
+    """The same as in the released SA-DQN code: with intervals, Q = V + A − mean(A) is bounded term by term."""
+    if isinstance(bound, Mix):
+        first, second = (_released(net, ball, each, at, rows) for each in (bound.first, bound.second))
+        return torch.lerp(second, first, at["share"])
+    if bound != "ibp":
+        return _centred(net, ball, bound, at, rows)
+    *hidden, head = net.advantage
+    advantage = bounds_of(nn.Sequential(net.features, *hidden, head.linear), ball, bound, at)  # type: ignore[arg-type]
+    value = bounds_of(nn.Sequential(net.features, net.value), ball, bound, at)
+    apart = _apply(rows.clamp(min=0), advantage.lower) + _apply(rows.clamp(max=0), advantage.upper)
+    return apart - value.width - advantage.width.mean(1, keepdim=True)
 
 
 def _apply(rows: Tensor, scores: Tensor) -> Tensor:

@@ -4,7 +4,7 @@ SA-DQN and RS-DQN are in `q_baselines`. Nothing here has control flow that depen
 """
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
@@ -13,7 +13,7 @@ from torch import Tensor
 from radial.bounds.mix import Mix
 from radial.core import checks
 from radial.core.ball import Ball
-from radial.core.data import BadInput, Bounds, Loss
+from radial.core.data import LATER, BadInput, Bounds, Loss
 from radial.core.schedules import Constant, Schedule
 from radial.losses.action_values import (
     SHAPES,
@@ -196,13 +196,24 @@ class RadialWorstCase(RadialQ):
     on it. So this bounds the TD loss as a function of the advantages alone; an observation that also moves V can make
     the true loss larger. Each action is paired with its own worst end, and Q(s, y) of the actions not taken keeps its
     gradient.
+
+    value_bias  as in the paper, V keeps its gradient in Q(s, y) of the actions not taken and has none in their bounds.
+                So every such term pulls V(s) to the end of the bounds that is farther from A(s, y), a bias that no
+                reward explains. False: V has no gradient there either
     """
+
+    value_bias: bool = field(default=True, metadata=LATER)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.kind(self, "value_bias", bool)
 
     def adversarial(self, advantage: Bounds, clean: CleanPass, batch: Batch, td: TD) -> Tensor:
         """The worst TD loss over the bounds."""
         value = clean.value.detach()
         bounds = Bounds(value + advantage.lower, value + advantage.upper)
-        return worst_case_td(bounds, clean.q, batch.action, clean.target, td.shape)
+        q = clean.q if self.value_bias else clean.q - clean.value + value
+        return worst_case_td(bounds, q, batch.action, clean.target, td.shape)
 
 
 @dataclass(frozen=True)
