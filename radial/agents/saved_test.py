@@ -199,7 +199,7 @@ def test_an_unknown_kind_is_answered_with_the_nearest(tmp_path: Path) -> None:
     (folder / CARD).write_text((folder / CARD).read_text().replace('"gaussian"', '"gausian"'))
     with pytest.raises(
         BadInput,
-        match=r"kind must be one of gaussian, categorical, deterministic, q, .*impala, shallow; did you mean gaussian",
+        match=r"one of gaussian, categorical, deterministic, q, .*impala, shallow; did you mean gaussian",
     ):
         load_agent(folder)
 

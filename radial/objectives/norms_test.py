@@ -19,7 +19,7 @@ from radial.core.schedules import Constant
 from radial.objectives import policy_gradient as a3c
 from radial.objectives import q_objectives as dqn
 from radial.objectives import surrogate as ppo
-from radial.objectives.q_learning import bound_advantages
+from radial.objectives.dueling import bound_advantages
 from radial.runs.config import decode, encode
 
 NORMS = (1.0, 2.0, math.inf)

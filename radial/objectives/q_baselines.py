@@ -1,25 +1,25 @@
 """The robust baselines of deep Q-learning before RADIAL: SA-DQN's hinge and RS-DQN's student."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from radial.bounds.certify import margins
-from radial.bounds.mix import AnyBound, bound_terms, check_bound, weighed
+from radial.bounds.mix import AnyBound, Mix, bound_terms, bounds_of, check_bound, weighed
 from radial.core import checks
 from radial.core.ball import Ball
-from radial.core.data import BadInput
+from radial.core.data import LATER, BadInput
 from radial.core.schedules import Constant, Schedule, settle
 from radial.core.search import steepest
 from radial.losses.baselines import imitation, margin_hinge, robust_imitation
 from radial.objectives.base import ATARI, Coefficients, Scheduled, Unscheduled
+from radial.objectives.dueling import DuelingNetwork
 from radial.objectives.q_learning import (
     TD,
     Batch,
-    DuelingNetwork,
     Nets,
     OneNetwork,
     Plain,
@@ -29,6 +29,7 @@ from radial.objectives.q_learning import (
 )
 
 INNER = ("convex", "pgd")
+MARGINS = ("centred", "released")
 
 
 @dataclass(frozen=True)
@@ -41,8 +42,11 @@ class SA(OneNetwork, Scheduled):
     bound  for "convex". SA-DQN's β·CROWN-IBP + (1 − β)·IBP with β = 1 − ε/ε_max is a Mix whose share of IBP follows
            the ramp of ε up to 1
 
-    The margins are bounded on the centred advantages, where V cancels before anything is bounded. The released code
-    bounds V and the mean advantage as well and subtracts both widths, which is much looser. Its search hinges the sum
+    margins  "centred": interval bounds of the centred advantages, where V cancels before anything is bounded.
+             "released": as in the released code, which bounds V and the mean advantage as well and subtracts both
+             widths, much looser. Backward bounds (CROWN) let both cancel in either case
+
+    The released search hinges the sum
     over the batch and always uses the final ε; here each row has its own hinge and ε follows its schedule.
     """
 
@@ -52,6 +56,7 @@ class SA(OneNetwork, Scheduled):
     bound: AnyBound = "ibp"
     hinge: float = 1.0
     steps: int = 5
+    margins: str = field(default="centred", metadata=LATER)
     clean = Plain
 
     def __post_init__(self) -> None:
@@ -59,6 +64,10 @@ class SA(OneNetwork, Scheduled):
         check_bound(self.bound)
         if self.inner not in INNER:
             raise BadInput(f"inner must be one of {', '.join(INNER)}, got {self.inner!r}")
+        if self.margins not in MARGINS:
+            raise BadInput(f"margins must be one of {', '.join(MARGINS)}, got {self.margins!r}")
+        if self.margins == "released" and not isinstance(self.bound, str | Mix):
+            raise BadInput(f"bound must be a method's name or Mix where margins are released, got {self.bound!r}")
         checks.not_negative(self, "weight", "hinge")
         checks.whole(self, "steps")
 
@@ -83,12 +92,16 @@ class SA(OneNetwork, Scheduled):
         # Linear forms e_{a*} − e_y: bounding the margin itself lets common terms cancel before any relaxation.
         rows = margins(clean.q.detach())  # (B, A − 1, A)
         ball = self.ball(batch.x, at, nets.valid_range)
-        if self.inner == "convex":
+        if self.inner == "convex" and self.margins == "centred":
             terms = bound_terms(nets.online.advantages, ball, self.bound, at, rows)
             margin = weighed(terms, lambda found: found.lower)
             regular = weighed(terms, lambda found: margin_hinge(found.lower, self.hinge))
         else:
-            margin = _apply(rows, nets.online.advantages(self._search(nets.online.advantages, ball, rows, batch)))
+            margin = (
+                _released(nets.online, ball, self.bound, at, rows)  # type: ignore[arg-type]
+                if self.inner == "convex"
+                else _apply(rows, nets.online.advantages(self._search(nets.online.advantages, ball, rows, batch)))
+            )
             regular = margin_hinge(margin, self.hinge)
         total = clean.td + at["weight"] * regular + self.regular(nets.online.advantages, batch.x, at)
         return clean.loss(
@@ -106,6 +119,20 @@ class SA(OneNetwork, Scheduled):
                 (gradient,) = torch.autograd.grad(_apply(rows, network(x)).amin(1).sum(), x)
             x = ball.project(x.detach() - steepest(gradient, ball) * radius / self.steps)
         return x.detach()
+
+
+def _released(net: DuelingNetwork, ball: Ball, bound: str | Mix, at: Coefficients, rows: Tensor) -> Tensor:
+    """Lower bounds of the margins, (B, K), as SA-DQN's code has them: intervals of V, A and mean(A), term by term."""
+    if isinstance(bound, Mix):
+        first, second = (_released(net, ball, each, at, rows) for each in (bound.first, bound.second))
+        return torch.lerp(second, first, at["share"])
+    if bound != "ibp":
+        return bounds_of(net.advantages, ball, bound, at, rows).lower
+    *hidden, head = net.advantage
+    advantage = bounds_of(nn.Sequential(net.features, *hidden, head.linear), ball, bound, at)  # type: ignore[arg-type]
+    value = bounds_of(nn.Sequential(net.features, net.value), ball, bound, at)
+    apart = _apply(rows.clamp(min=0), advantage.lower) + _apply(rows.clamp(max=0), advantage.upper)
+    return apart - value.width - advantage.width.mean(1, keepdim=True)
 
 
 def _apply(rows: Tensor, scores: Tensor) -> Tensor:

@@ -10,15 +10,14 @@ from radial.core import checks
 from radial.core.schedules import Constant, Schedule
 from radial.losses.car import farthest_td, soft_worst
 from radial.objectives.base import ATARI, Coefficients, Radial
+from radial.objectives.dueling import DuelingNetwork, bound_beyond
 from radial.objectives.q_learning import (
     TD,
     Batch,
-    DuelingNetwork,
     Nets,
     OneNetwork,
     Plain,
     QLoss,
-    bound_beyond,
     clean_pass,
     weighted_mean,
 )

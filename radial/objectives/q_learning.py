@@ -3,18 +3,17 @@
 SA-DQN and RS-DQN are in `q_baselines`. Nothing here has control flow that depends on a value.
 """
 
-import math
 from abc import abstractmethod
-from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from radial.bounds.mix import AnyBound, bound_terms, weighed
+from radial.bounds.mix import AnyBound, weighed
 from radial.core import checks
 from radial.core.ball import Ball
-from radial.core.data import BadInput, Bounds, Loss
+from radial.core.data import LATER, BadInput, Bounds, Loss
 from radial.core.schedules import Constant, Schedule
 from radial.losses.action_values import (
     SHAPES,
@@ -26,28 +25,9 @@ from radial.losses.action_values import (
     worst_case_td,
 )
 from radial.objectives.base import ATARI, Coefficients, Radial, Unscheduled
+from radial.objectives.dueling import BoundTerms, DuelingNetwork, bound_advantages, is_padded, joint_pass
 
-BoundTerms = list[tuple[float, Bounds]]  # bounds, and the weight of a loss there
-DUAL = {1.0: math.inf, 2.0: 2.0, math.inf: 1.0}  # 1/p + 1/q = 1
-
-
-class DuelingNetwork(Protocol):
-    """Q = value(features) + advantage(features), with centred advantages: all that an objective needs of a network."""
-
-    features: nn.Sequential  # (B, *obs) → (B, F), beginning with a linear layer or a convolution
-    advantage: nn.Sequential  # (B, F) → A − mean(A), (B, A)
-    value: nn.Sequential  # (B, F) → V, (B, 1)
-
-    @property
-    def advantages(self) -> nn.Module:
-        """(B, *obs) → A − mean(A), (B, A): the network to bound."""
-
-    @property
-    def beyond_first(self) -> nn.Module:
-        """The same network from the output of the first layer on."""
-
-    def __call__(self, x: Tensor) -> Tensor:
-        """(B, *obs) → Q (B, A)."""
+JOINT = ("none", "next", "centre", "both")  # passes of the online network that share a batch: s with s′, with the box
 
 
 class Nets(NamedTuple):
@@ -57,6 +37,7 @@ class Nets(NamedTuple):
     target: DuelingNetwork
     student: DuelingNetwork | None = None
     valid_range: tuple[float, float] | None = None  # of an observation, in network units
+    joint: str = "none"  # one of JOINT: fewer and larger passes with the same loss
 
 
 class Batch(NamedTuple):
@@ -94,13 +75,14 @@ class TD:
         if self.loss not in SHAPES:
             raise BadInput(f"loss must be one of {', '.join(SHAPES)}, got {self.loss!r}")
 
-    def target(self, nets: Nets, batch: Batch) -> Tensor:
-        """The regression target of Q(s, a), (B,), without gradient."""
+    def target(self, nets: Nets, batch: Batch, online_next: Tensor | None = None) -> Tensor:
+        """The regression target of Q(s, a), (B,), without gradient. online_next: Q(s′) (B, A), if it is known."""
         with torch.no_grad():
             target_next = nets.target(batch.next_x)
             if not self.double:
                 return max_q_target(batch.reward, batch.discount, target_next)
-            return double_q_target(batch.reward, batch.discount, nets.online(batch.next_x), target_next)
+            chosen = nets.online(batch.next_x) if online_next is None else online_next
+            return double_q_target(batch.reward, batch.discount, chosen, target_next)
 
     def shape(self, error: Tensor) -> Tensor:
         """The loss of an error, elementwise."""
@@ -128,42 +110,38 @@ class CleanPass(NamedTuple):
 
 def clean_pass(nets: Nets, batch: Batch, td: TD) -> CleanPass:
     """Run the networks on the clean observations."""
-    first = nets.online.features[0](batch.x)
+    with_next = td.double and nets.joint in ("next", "both")
+    first = nets.online.features[0](torch.cat([batch.x, batch.next_x]) if with_next else batch.x)
     features = nets.online.features[1:](first)
+    return _finished(nets, batch, td, first, features, nets.online.advantage(features))
+
+
+def _finished(nets: Nets, batch: Batch, td: TD, first: Tensor, features: Tensor, advantage: Tensor) -> CleanPass:
+    """The rest of a pass whose rows are s, or s and then s′ (2B, …)."""
+    rows = batch.x.shape[0]
     value: Tensor = nets.online.value(features)
-    q = value + nets.online.advantage(features)
-    target = td.target(nets, batch)
+    q = value + advantage
+    target = td.target(nets, batch, q[rows:].detach() if q.shape[0] > rows else None)
+    q = q[:rows]
     error = taken(q, batch.action) - target
-    return CleanPass(first, value, q, target, td.shape(error), error.detach())
+    return CleanPass(first[:rows], value[:rows], q, target, td.shape(error), error.detach())
+
+
+def bounded_pass(
+    nets: Nets, batch: Batch, td: TD, ball: Ball, bound: AnyBound, at: Coefficients
+) -> tuple[CleanPass, BoundTerms]:
+    """The clean pass, and bounds of the centred advantages over the ball (B, A)."""
+    if nets.joint not in ("centre", "both") or bound != "ibp" or is_padded(nets.online.features[0]):
+        clean = clean_pass(nets, batch, td)
+        return clean, bound_advantages(nets.online, ball, clean.first, bound, at)
+    x = torch.cat([batch.x, batch.next_x]) if td.double and nets.joint == "both" else batch.x
+    *passed, bounds = joint_pass(nets.online, x, ball)
+    return _finished(nets, batch, td, *passed), [(1.0, bounds)]
 
 
 def weighted_mean(rows: Tensor, batch: Batch) -> Tensor:
     """The mean of a loss (B,) under the importance weights of the batch."""
     return (batch.weight * rows).mean()
-
-
-def bound_advantages(net: DuelingNetwork, ball: Ball, first: Tensor, bound: AnyBound, at: Coefficients) -> BoundTerms:
-    """Bounds of the centred advantages (B, A); arguments as for `bound_beyond`."""
-    return bound_beyond(net.features[0], net.beyond_first, net.advantages, ball, first, bound, at)
-
-
-def bound_beyond(
-    layer: nn.Module, beyond: nn.Module, whole: Any, ball: Ball, first: Tensor, bound: AnyBound, at: Coefficients
-) -> BoundTerms:
-    """Bounds of a network over a ball of one radius for all features, not clipped.
-
-    layer  its first        beyond  the rest of it        first  (B, …)  output of the first layer at the centre
-
-    Bounds of an affine layer are its own output ± ε·‖w‖q, q the dual of p: exact, and for p = ∞ interval bounds. So
-    IBP reuses the output of the first layer, the most expensive one for frames; its radius is a number per channel.
-    """
-    padded = isinstance(layer, nn.Conv2d) and layer.padding not in (0, (0, 0))  # at a border fewer weights see the ball
-    if bound != "ibp" or padded:
-        return bound_terms(whole, ball, bound, at)
-    weight: Tensor = layer.weight  # type: ignore[assignment]
-    spread = ball.radius * torch.linalg.vector_norm(weight.flatten(1), DUAL[ball.p], dim=1)
-    box = Ball.unchecked(first, spread.view(-1, *[1] * (first.ndim - 2)))
-    return bound_terms(beyond, box, bound, at)
 
 
 # ----------------------------------------------------------------------------------------------------------- objectives
@@ -202,8 +180,7 @@ class RadialQ(OneNetwork, Radial):
 
     def __call__(self, nets: Nets, batch: Batch, at: Coefficients, td: TD) -> QLoss:
         """mean(weight·(κ·TD loss + (1 − κ)·adversarial term))."""
-        clean = clean_pass(nets, batch, td)
-        terms = bound_advantages(nets.online, self.ball(batch.x, at), clean.first, self.bound, at)
+        clean, terms = bounded_pass(nets, batch, td, self.ball(batch.x, at), self.bound, at)
         adversarial = weighed(terms, lambda found: self.adversarial(found, clean, batch, td))
         rows = torch.lerp(adversarial, clean.td, at["kappa"]) + self.regular(nets.online.advantages, batch.x, at)
         return clean.loss(
@@ -219,13 +196,24 @@ class RadialWorstCase(RadialQ):
     on it. So this bounds the TD loss as a function of the advantages alone; an observation that also moves V can make
     the true loss larger. Each action is paired with its own worst end, and Q(s, y) of the actions not taken keeps its
     gradient.
+
+    value_bias  as in the paper, V keeps its gradient in Q(s, y) of the actions not taken and has none in their bounds.
+                So every such term pulls V(s) to the end of the bounds that is farther from A(s, y), a bias that no
+                reward explains. False: V has no gradient there either
     """
+
+    value_bias: bool = field(default=True, metadata=LATER)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        checks.kind(self, "value_bias", bool)
 
     def adversarial(self, advantage: Bounds, clean: CleanPass, batch: Batch, td: TD) -> Tensor:
         """The worst TD loss over the bounds."""
         value = clean.value.detach()
         bounds = Bounds(value + advantage.lower, value + advantage.upper)
-        return worst_case_td(bounds, clean.q, batch.action, clean.target, td.shape)
+        q = clean.q if self.value_bias else clean.q - clean.value + value
+        return worst_case_td(bounds, q, batch.action, clean.target, td.shape)
 
 
 @dataclass(frozen=True)

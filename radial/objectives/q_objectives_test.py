@@ -9,13 +9,14 @@ from torch import Tensor, nn
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from radial.agents.networks import MLPDueling, NatureDueling
+from radial.bounds.methods import ibp
 from radial.bounds.mix import Mix, bounds_of
 from radial.core.ball import Ball
 from radial.core.data import BadInput
 from radial.core.schedules import Constant, Linear
 from radial.losses.action_values import SHAPES
 from radial.losses.baselines import margin_hinge
-from radial.objectives.q_learning import bound_advantages
+from radial.objectives.dueling import bound_advantages
 from radial.objectives.q_objectives import (
     CAR,
     OBJECTIVES,
@@ -43,6 +44,8 @@ ALL = {
     "symmetric": RadialOverlap(RADIUS, symmetric=True),
     "sa": SA(RADIUS, weight=0.1),
     "sa mixed": SA(RADIUS, weight=0.1, bound=Mix(Constant(0.3))),
+    "sa released": SA(RADIUS, weight=0.1, margins="released"),
+    "worst-case without bias": RadialWorstCase(RADIUS, value_bias=False),
     "sa pgd": SA(RADIUS, weight=0.1, inner="pgd"),
     "distilled": Distilled(),
     "rs": RS(RADIUS),
@@ -428,3 +431,35 @@ def test_a_padded_first_layer_is_not_shared():
     torch.testing.assert_close(
         bounds.upper, bounds_of(net.advantages, Ball.unchecked(x, at["radius"]), "ibp", at).upper
     )
+
+
+def test_approach_1_moves_v_through_the_actions_not_taken_unless_told_not_to():
+    """κ 0 leaves the adversarial term alone: the reward then says nothing about V, yet V moves."""
+    on = nets()
+    biased, free = (RadialWorstCase(RADIUS, kappa=0.0, value_bias=bias) for bias in (True, False))
+    torch.testing.assert_close(loss(biased, on=on).total, loss(free, on=on).total)
+    assert moved(loss(biased, on=on).total, on.online.value)
+    assert not moved(loss(free, on=on).total, on.online.value)
+    assert moved(loss(free, on=on).total, on.online.advantage)
+
+
+def test_released_margins_of_sa_subtract_the_widths_of_v_and_of_the_mean():
+    """Q(a*) − Q(y) of each row, from the ends of V, A and mean(A) one by one."""
+    on, data = nets(), batch()
+    net, ball = on.online, Ball(data.x, 0.1)
+    *hidden, head = net.advantage
+    a = ibp(torch.nn.Sequential(net.features, *hidden, head.linear), ball)
+    v = ibp(torch.nn.Sequential(net.features, net.value), ball)
+    lower = v.lower + a.lower - a.upper.mean(1, keepdim=True)
+    upper = v.upper + a.upper - a.lower.mean(1, keepdim=True)
+    best = net(data.x).argmax(1, keepdim=True)
+    others = upper.scatter(1, best, -torch.inf).amax(1)
+    smallest = lower.gather(1, best).squeeze(1) - others
+    hinge = (data.weight * (-smallest).clamp(min=-1.0)).mean()
+    found = loss(SA(Constant(0.1), margins="released"), data, on)
+    torch.testing.assert_close(found.parts["robust/hinge"], hinge.detach())
+    assert found.parts["robust/hinge"] > loss(SA(Constant(0.1)), data, on).parts["robust/hinge"]
+    mix = SA(Constant(0.1), margins="released", bound=Mix(Constant(0.5)))
+    assert found.parts["robust/hinge"] > loss(mix, data, on).parts["robust/hinge"]
+    with pytest.raises(BadInput, match="margins"):
+        SA(RADIUS, margins="loose")

@@ -9,14 +9,25 @@ from typing import Any
 from radial.core.errors import BadInput
 from radial.core.text import nearest
 
-FILES = ("mujoco.toml", "atari.toml", "atari_a3c.toml", "procgen.toml", "classic.toml", "ddpg.toml")
+FILES = (
+    "mujoco.toml", "atari.toml", "atari_small.toml", "atari_a3c.toml", "procgen.toml", "classic.toml", "ddpg.toml",
+)  # fmt: skip
 
 
 @cache
 def books() -> Mapping[str, Mapping[str, Any]]:
     """The tables of each file."""
     folder = Path(__file__).parent
-    return {file: tomllib.loads((folder / file).read_text(encoding="utf-8")) for file in FILES}
+    return {file: _unfolded(tomllib.loads((folder / file).read_text(encoding="utf-8"))) for file in FILES}
+
+
+def _unfolded(book: dict[str, Any]) -> dict[str, Any]:
+    """A file with the recipes of its grids written out: each task with each method, TASK-METHOD by name."""
+    own = book.get("recipe", {})
+    cells = [(task, method) for grid in book.pop("grid", []) for task in grid["tasks"] for method in grid["methods"]]
+    unfolded = {f"{task}-{method}": {"task": task, "method": method} for task, method in cells}
+    named = {name: unfolded.pop(name, {}) | lines for name, lines in own.items()}
+    return book | {"recipe": {**unfolded, **named}}
 
 
 def check_recipe(name: str) -> None:

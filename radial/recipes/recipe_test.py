@@ -49,12 +49,19 @@ Q_METHODS = (
     "dqn", "radial-dqn", "radial-dqn-worst-case", "radial-dqn-symmetric", "radial-dqn-crown-ibp", "sa-dqn",
     "sa-dqn-pgd", "rs-dqn",
 )  # fmt: skip
-SMALL = [f"{game}-small-{method}" for game in ("pong", "freeway") for method in ("dqn", "radial-dqn", "car-dqn")]
+SMALL_METHODS = (
+    "dqn", "radial-dqn", "radial-dqn-worst-case", "sa-dqn", "sa-dqn-released", "sa-dqn-pgd", "rs-dqn",
+    "adversarial-dqn", "car-dqn", "radial-dqn-c0", "radial-dqn-c25", "radial-dqn-c75", "radial-dqn-c100",
+    "radial-dqn-symmetric", "radial-dqn-crown-ibp",
+)  # fmt: skip
+SMALL = [f"{game}-small-{method}" for game in GAMES for method in SMALL_METHODS]
+SMALL += ["pong-fast-dqn", "pong-fast-radial-dqn"]
 ABLATIONS = [f"{game}-radial-dqn-{margin}" for game in ("bankheist", "roadrunner") for margin in ("c25", "c75")]
 ABLATIONS += ["pong-sa-dqn-ibp", "bankheist-sa-dqn-ibp"]
 ATARI = [f"{game}-{method}" for game in GAMES for method in Q_METHODS] + SMALL + ABLATIONS
 Q_CLASSIC = [*(f"cartpole-{method}" for method in Q_METHODS), "acrobot-dqn", "acrobot-radial-dqn"]
 Q_CLASSIC += [f"cartpole-{method}" for method in ("radial-dqn-l2", "car-dqn", "adversarial-dqn")]
+Q_CLASSIC += ["cartpole-radial-dqn-worst-case-unbiased"]
 AC_METHODS = ("a3c", "radial-a3c", "radial-a3c-worst-case")
 A3C = [f"{game}-{method}" for game in GAMES for method in AC_METHODS]
 A3C += [f"pong-small-{method}" for method in AC_METHODS[:2]]
@@ -244,7 +251,7 @@ def test_radial_under_attack_differs_in_the_attack_alone(name: str) -> None:
 def test_plain_recipes_are_plain_and_the_radius_is_the_ramps_end(name: str) -> None:
     one = recipe(name)
     assert one.name == name
-    if re.fullmatch(r"[a-z0-9]+(-small|-\d+-levels)?-(ppo|dqn|a3c|ddpg)", name):
+    if re.fullmatch(r"[a-z0-9]+(-small|-fast|-\d+-levels)?-(ppo|dqn|a3c|ddpg)", name):
         assert one.config.objective in (Plain(), dqn.Plain(), a3c.Plain(), ddpg.Plain())
         assert one.config.attack is None
     elif "adversarial" in name or name.endswith("atla-ppo"):
@@ -339,6 +346,20 @@ def test_forms_of_radial_dqn_differ_in_their_objective_alone() -> None:
     for form, objective in forms.items():
         assert recipe(f"bankheist-radial-dqn-{form}").config == replace(one, objective=objective)
     assert one.objective == dqn.RadialOverlap(one.objective.radius, Constant(0.8), "ibp", 0.5)
+
+
+def test_small_recipes_differ_from_the_standard_robust_one_in_their_objective_alone() -> None:
+    one = recipe("pong-small-radial-dqn").config
+    assert isinstance(one, DQNConfig)
+    assert (one.update_every, one.precision, one.prioritised, one.hidden) == (8, "bfloat16", None, (16, 32, 32, 128))
+    margins = {"c0": 0.0, "c25": 0.25, "c75": 0.75, "c100": 1.0}
+    forms: dict[str, Any] = {f"radial-dqn-{name}": replace(one.objective, margin=c) for name, c in margins.items()}
+    radius = one.objective.radius
+    forms |= {"sa-dqn": dqn.SA(radius, 0.005), "sa-dqn-released": dqn.SA(radius, 0.005, margins="released")}
+    forms |= {"rs-dqn": dqn.RS(radius), "radial-dqn-worst-case": dqn.RadialWorstCase(radius, Constant(0.8))}
+    for form, objective in forms.items():
+        assert recipe(f"pong-small-{form}").config == replace(one, objective=objective), form
+    assert recipe("bankheist-small-sa-dqn-pgd").config.objective.weight == 0.02
 
 
 def test_robust_agents_start_from_the_standard_one_of_their_task() -> None:

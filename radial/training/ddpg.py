@@ -114,7 +114,7 @@ def train_ddpg(
         on_replay = adversary if config.attack_on != "acting" else None
         if run.restored is not None:
             with run.restoring():
-                step = restore(run, learner, replay, returns, rng, folder, guide)
+                step = restore(run, learner, replay, returns, {"rng": rng}, folder, guide)
         env: VecEnv | None = None
         began, logged = time.perf_counter(), step
         while step < config.total_steps:

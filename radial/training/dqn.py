@@ -6,6 +6,8 @@ The loss is an objective of `rr.dqn`; docs/dqn.md lists the differences from the
 import copy
 import time
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,10 +29,12 @@ from radial.training.adversary import RolloutAttack, check_attack
 from radial.training.dqn_config import DQNConfig
 from radial.training.exploration import Detour, explore
 from radial.training.off_policy import look, passed, restore
+from radial.training.precision import bfloat16_is_fast, products_in
 from radial.training.ramp import Guide, time_at
 from radial.training.replay import Replay, Sample, check_memory, in_words
 from radial.training.replay_disk import ReplayFolder
 from radial.training.rollouts import Returns, shown
+from radial.training.rounds import Rounds
 from radial.training.update import Flat, Update
 
 __all__ = ["DQNConfig", "QLearner", "check_env", "learn", "set_up", "train_dqn"]
@@ -51,16 +55,24 @@ def train_dqn(
     check_attack(attack, config.attack)
     folder = ReplayFolder(out)
     settings = recorded(config, seed, init, guide)
-    with Run.open(
+    with ExitStack() as stack, Run.open(
         out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet, verify=folder.verify, track=track,
     ) as run:  # fmt: skip
         actor, learner, replay, rng = set_up(config, seed, torch.device(device), init, run.note)
         returns, step = Returns(config.num_envs), 0
+        if config.precision != "float32" and not bfloat16_is_fast():
+            run.note(f"precision: this processor has no {config.precision} products; float32 is faster here")
         adversary = None if attack is None else RolloutAttack(attack, actor, config.attack_probability, config.compile)
         on_replay = adversary if config.attack_on != "acting" else None
+        # An update borrows the modules of its agent, so an actor beside it needs its own, and its own randomness.
+        drawn = rng if not config.concurrent else rng.clone_state().manual_seed(derived_seed(seed, "updates"))
+        acting = copy.deepcopy(actor) if config.concurrent else actor
+        generators = {"rng": rng, "updates": drawn} if config.concurrent else {"rng": rng}
         if run.restored is not None:
             with run.restoring():
-                step = restore(run, learner, replay, returns, rng, folder, guide)
+                step = restore(run, learner, replay, returns, generators, folder, guide)
+        rounds = stack.enter_context(Rounds(partial(_hand_over, learner, actor, acting), config.concurrent))
+        rounds.hand_over()
         env: VecEnv | None = None
         began, logged = time.perf_counter(), step
         while step < config.total_steps:
@@ -75,25 +87,27 @@ def train_dqn(
             # ------------------------------------------------------------------------------------------------- act
             between = adversary if config.attack_on != "replay" else None
             between = between if between is not None and between.begin(config.attack_radius(step)) else None
-            action = explore(actor, obs.to(device), config.exploration(step), rng, detour, between).cpu()
+            action = explore(acting, obs.to(device), config.exploration(step), rng, detour, between).cpu()
             seen = env.step(action)
+            rounds.wait()
             replay.add(action, seen.reward, seen.terminated, seen.real, seen.obs)
             returns.add(seen.score[None], seen.ended[None], seen.real[None])
             obs, before = seen.obs, step
             step += int(seen.real.sum())
 
             # ----------------------------------------------------------------------------------------------- learn
-            if step > config.learning_starts:
-                for _ in range(passed(config.update_every, before, step)):
-                    learn(config, learner, replay, step, rng, time_at(guide, step), on_replay)
-                learner.write_back()
+            due = passed(config.update_every, before, step) if step > config.learning_starts else 0
+            if due:
+                rounds.start(partial(_learn_often, due, config, learner, replay, step, drawn, guide, on_replay))
             if passed(config.target_every, before, step):
+                rounds.wait()
                 learner.sync_target()
 
             # ------------------------------------------------------------------------------------------- log, save
             save = step >= config.total_steps or run.signal is not None
             save = save or passed(config.checkpoint_every, before, step) > 0
             if save or passed(config.log_every, before, step):
+                rounds.wait()
                 speed = (step - logged) / (time.perf_counter() - began)
                 began, logged = time.perf_counter(), step
                 more = config.objective.coefficients(time_at(guide, step))
@@ -104,7 +118,8 @@ def train_dqn(
                 state |= {"replay": folder.save(replay), "engine": dict(env.engine)}
                 state |= {} if guide is None else {"guide": guide.ramp.state()}
                 tensors = learner.state() | {f"replay.{name}": tensor for name, tensor in replay.tensors().items()}
-                run.save(step, tensors | {"rng": rng.get_state()}, state, score=returns.mean())
+                tensors |= {name: generator.get_state() for name, generator in generators.items()}
+                run.save(step, tensors, state, score=returns.mean())
                 folder.prune()
                 env.close()
                 env = None
@@ -132,24 +147,43 @@ def learn(
         replay.update(sample.position, priority)
 
 
+def _learn_often(
+    times: int, config: DQNConfig, learner: "QLearner", replay: Replay, step: int, rng: torch.Generator,
+    guide: Guide | None, adversary: RolloutAttack | None,
+) -> None:  # fmt: skip
+    """One round: several updates at one env step."""
+    for _ in range(times):
+        learn(config, learner, replay, step, rng, time_at(guide, step), adversary)
+
+
+def _hand_over(learner: "QLearner", actor: QAgent, acting: QAgent) -> None:
+    """Give the learner's weights to its agents, and to the copy that acts beside it."""
+    learner.write_back()
+    if acting is not actor:
+        acting.load_state_dict(actor.state_dict())
+
+
 class _Losses(nn.Module):
     """Holds all networks of an update and computes the loss of a sample, whose states may come prepared."""
 
-    def __init__(self, agent: QAgent, student: QAgent | None, td: TD, discount: float, prepared: bool) -> None:
+    def __init__(
+        self, agent: QAgent, student: QAgent | None, td: TD, discount: float, prepared: bool, precision: str, joint: str
+    ) -> None:
         super().__init__()
         self.online = agent.network
         self.target = copy.deepcopy(agent.network).requires_grad_(False)
         self.student = None if student is None else student.network
         self.prepare, self.valid_range, self.td, self.discount = agent.prepare, agent.valid_range, td, discount
-        self.prepared = prepared
+        self.prepared, self.precision, self.joint = prepared, precision, joint
 
     def forward(self, objective: Objective, data: Sample, noise: Tensor, at: Coefficients) -> QLoss:
         # γᵏ for the k ≤ n rewards already summed; 0 where the episode terminated, so nothing is bootstrapped there.
         discount = self.discount**data.steps * (1 - data.terminated.float())
         x, next_x = data.obs if self.prepared else self.prepare(data.obs), self.prepare(data.next_obs)
         batch = Batch(x, data.action, data.reward, next_x, discount, data.weight, noise)
-        nets = Nets(self.online, self.target, self.student, self.valid_range)
-        return objective(nets, batch, at, self.td)  # type: ignore[return-value]
+        nets = Nets(self.online, self.target, self.student, self.valid_range, self.joint)
+        with products_in(self.precision):
+            return objective(nets, batch, at, self.td)  # type: ignore[return-value]
 
 
 class QLearner(Update):
@@ -158,9 +192,10 @@ class QLearner(Update):
     def __init__(
         self, agent: QAgent, student: QAgent | None, objective: Objective, td: TD, discount: float, *, rate: float,
         adam_eps: float, max_grad_norm: float | None, compile: bool, prepared: bool = False,
+        precision: str = "float32", joint: str = "none",
     ) -> None:  # fmt: skip
         self._networks = {"online": agent.network} | ({} if student is None else {"student": student.network})
-        losses = _Losses(agent, student, td, discount, prepared)
+        losses = _Losses(agent, student, td, discount, prepared, precision, joint)
         super().__init__(losses, dict(self._named()), objective, compile=compile, max_grad_norm=max_grad_norm)
         self.agent, self.rate, self.adam_eps, self.adam = agent, rate, adam_eps, start(self.parameters)
         self.of_target = Flat(agent.network.named_parameters())
@@ -229,7 +264,8 @@ def set_up(
     learner = QLearner(
         agents[0], agents[1] if two else None, config.objective, config.td, config.discount, rate=config.rate,
         adam_eps=config.adam_eps, max_grad_norm=config.max_grad_norm, compile=config.compile,
-        prepared=config.attack is not None and config.attack_on != "acting",
+        prepared=config.attack is not None and config.attack_on != "acting", precision=config.precision,
+        joint=config.joint,
     )  # fmt: skip
     needed = Replay.bytes_needed(config.replay_capacity, shape, dtype, config.num_envs, config.prioritised)
     note(f"replay: {config.replay_capacity:,} transitions will take {in_words(needed)} of memory")

@@ -7,7 +7,9 @@ from radial.core import checks
 from radial.core.data import LATER, BadInput, EnvSpec
 from radial.core.schedules import Constant, Linear, Schedule, settle
 from radial.objectives.base import Objective
+from radial.objectives.q_learning import JOINT
 from radial.objectives.q_objectives import OBJECTIVES, TD, Plain
+from radial.training.precision import PRECISIONS
 from radial.training.replay import Prioritised
 
 ATTACKED = ("replay", "acting", "both")  # what adversarial training perturbs
@@ -45,6 +47,9 @@ class DQNConfig:
     attack_probability: float = field(default=0.0, metadata=LATER)  # of each state being attacked
     attack_on: str = field(default="replay", metadata=LATER)  # one of ATTACKED
     start: str = field(default=DEFAULT, metadata=LATER)  # of the network that decides, a key of STARTS
+    precision: str = field(default="float32", metadata=LATER)  # of an update's products; one of PRECISIONS
+    joint: str = field(default="none", metadata=LATER)  # passes of the online network in one batch; one of JOINT
+    concurrent: bool = field(default=False, metadata=LATER)  # act and learn on two cores, with weights a round old
 
     def __post_init__(self) -> None:
         checks.whole(
@@ -57,11 +62,21 @@ class DQNConfig:
         settle(self, "exploration", "attack_radius")
         if self.attack_on not in ATTACKED:
             raise BadInput(f"attack_on must be one of {', '.join(ATTACKED)}, got {self.attack_on!r}")
-        for step in (0, self.total_steps):
-            if not 0 <= self.exploration(step) <= 1:
-                raise BadInput(f"exploration must lie in [0, 1], got {self.exploration(step):g} at step {step:,}")
+        if self.precision not in PRECISIONS:
+            raise BadInput(f"precision must be one of {', '.join(PRECISIONS)}, got {self.precision!r}")
+        if self.joint not in JOINT:
+            raise BadInput(f"joint must be one of {', '.join(JOINT)}, got {self.joint!r}")
+        checks.kind(self, "concurrent", bool)
+        if self.concurrent and self.attack is not None:
+            raise BadInput("concurrent must be false where an attack is trained against: it needs the weights of now")
+        self._check_exploration()
         checks.sizes(self, "hidden")
         check_start(self.start)
         checks.kind(self, "env", EnvSpec)
         checks.kind(self, "td", TD)
         checks.kind(self, "prioritised", Prioritised)
+
+    def _check_exploration(self) -> None:
+        for step in (0, self.total_steps):
+            if not 0 <= self.exploration(step) <= 1:
+                raise BadInput(f"exploration must lie in [0, 1], got {self.exploration(step):g} at step {step:,}")

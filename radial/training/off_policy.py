@@ -40,8 +40,8 @@ def look(
 
 
 def restore(
-    run: Run, learner: Restorable, replay: Replay, returns: Returns, rng: torch.Generator, folder: ReplayFolder,
-    guide: Guide | None,
+    run: Run, learner: Restorable, replay: Replay, returns: Returns, generators: Mapping[str, torch.Generator],
+    folder: ReplayFolder, guide: Guide | None,
 ) -> int:  # fmt: skip
     """Restore everything from a checkpoint; return its step."""
     assert run.restored is not None
@@ -49,7 +49,8 @@ def restore(
     learner.restore(tensors)
     named = {name.removeprefix("replay."): tensor for name, tensor in tensors.items() if name.startswith("replay.")}
     folder.load(replay, state["replay"], named)
-    rng.set_state(tensors["rng"])
+    for name, generator in generators.items():
+        generator.set_state(tensors[name])
     if guide is not None:
         guide.ramp.restore(state["guide"])
     returns.restore(state)
