@@ -178,7 +178,7 @@ def _engine(line: Document) -> str:
 def _differs(result: Document) -> list[str]:
     """Each sentence once, with the recipes it holds for unless it holds for all of them."""
     holds: dict[str, list[str]] = {}
-    lines = {line["recipe"]: line for line in result["rows"] if line["ours"] is not None}
+    lines = {line["recipe"]: line for line in result["rows"] if line["ours"] is not None and "file" not in line}
     for name, line in lines.items():
         for sentence in line["differs"]:
             holds.setdefault(sentence, []).append(name)
