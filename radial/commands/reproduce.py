@@ -5,7 +5,7 @@ How a table is filled is in `workflows.reproduce`, a figure in `workflows.paper_
 """
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,6 +32,9 @@ def reproduce(
     jobs: int = 1,
     episodes: int | None = None,
     fresh: bool = False,
+    learned: bool = False,
+    fits: Path = Path("runs/adversaries"),
+    released: Path | None = None,
     out: Path = Path("results"),
     json: bool = False,
 ) -> None:
@@ -42,14 +45,17 @@ def reproduce(
 
     Args:
         table: a table (mujoco, mujoco-compounding, atari, atari-margin, atari-bounds, procgen, procgen-stochastic,
-            procgen-levels, cartpole-dqn, cartpole-a3c) or a figure (gwc-awc-acr, q-bias).
+            procgen-levels, cartpole-dqn, cartpole-a3c, ddpg) or a figure (gwc-awc-acr, q-bias).
         only: tasks or recipes, such as hopper or walker2d-ppo; the other rows show what is known of them.
         train: train the agents first, in runs/RECIPE-seedN, instead of taking the zoo's. Finished runs are kept,
             unfinished ones resumed. The median seed is the agent.
-        seeds: to train with, such as 0-4; default 0-2.
+        seeds: to train with, such as 0-4; default: those of the table, of most 0-2.
         jobs: how many runs to train at a time.
         episodes: per cell, of a figure starts or episodes of each agent; default: as many as the paper's.
         fresh: evaluate again what is known.
+        learned: also play the columns of learned adversaries, which train against each agent first; --train does.
+        fits: where these adversaries are kept, to be used again.
+        released: a folder of agents that others released, to be evaluated in place as rows of their own.
         out: where the results are kept.
         json: print one JSON object instead of a table.
     """
@@ -72,10 +78,16 @@ def reproduce(
     check_number("episodes", episodes, 1)
     if seeds is not None and not train:
         raise BadInput("--seeds needs --train")
+    if released is not None and not released.is_dir():
+        raise BadInput(f"--released takes a folder, got {released}")
     runs = {}
     if train:
-        runs = _train(list(dict.fromkeys(row.recipe for row in rows)), parse_seeds(seeds or SEEDS), jobs)
-    result = filling.reproduce(wanted, out, only=only, runs=runs, episodes=episodes, fresh=fresh, watch=watch)
+        chosen = {row.recipe: parse_seeds(seeds or row.seeds or SEEDS) for row in rows if row.file is None}
+        runs = _train(chosen, jobs)
+    result = filling.reproduce(
+        wanted, out, only=only, runs=runs, episodes=episodes, fresh=fresh, watch=watch, learned=learned or train,
+        fits=fits, released=released,
+    )  # fmt: skip
     _write(result, out)
     shown = result.only(only)
     if json:
@@ -104,20 +116,27 @@ def _draw(name: str, out: Path, episodes: int | None, fresh: bool, as_json: bool
         sys.stdout.write(text)
 
 
-def _train(recipes: Sequence[str], seeds: Sequence[int], jobs: int) -> dict[str, list[Path]]:
-    """Finished runs by recipe, whatever had to be trained for it: first what others start from, seed by seed."""
+def _train(seeds: Mapping[str, Sequence[int]], jobs: int) -> dict[str, list[Path]]:
+    """Finished runs by recipe, whatever had to be trained for it: first what others start from, seed by seed.
+
+    seeds  of each recipe
+    """
     from radial.recipes.recipe import recipe
     from radial.workflows.train import check_trainable
 
-    starts = dict.fromkeys(init for init in (recipe(name).init for name in recipes) if init is not None)
-    for name in (*starts, *recipes):
-        check_trainable(recipe(name).config, seeds[0])
-    for wave in (list(starts), [name for name in recipes if name not in starts]):
-        commands = {f"{name}-seed{seed}": _command(name, seed) for name in wave for seed in seeds}
+    starts: dict[str, set[int]] = {}  # an agent is started from one of the same seed
+    for name, those in seeds.items():
+        if (init := recipe(name).init) is not None:
+            starts.setdefault(init, set()).update(those)
+    for name, those in (starts | {name: set(those) for name, those in seeds.items()}).items():
+        check_trainable(recipe(name).config, min(those))
+    first = {name: sorted(those | set(seeds.get(name, ()))) for name, those in starts.items()}
+    for wave in (first, {name: those for name, those in seeds.items() if name not in first}):
+        commands = {f"{name}-seed{seed}": _command(name, seed) for name, those in wave.items() for seed in those}
         missing = {name: command for name, command in commands.items() if command}
         if missing:
             run_all(missing, jobs)
-    return {name: [_folder(name, seed) for seed in seeds] for name in recipes}
+    return {name: [_folder(name, seed) for seed in those] for name, those in seeds.items()}
 
 
 def _folder(name: str, seed: int) -> Path:

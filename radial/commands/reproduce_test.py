@@ -40,8 +40,8 @@ def test_files_markdown_and_json(no_figure: None, capsys: pytest.CaptureFixture[
     assert run("reproduce", "mujoco", "--only", "hopper", "--episodes", "2", "--json") == 0
     out, err = capsys.readouterr()
     facts = json.loads(out)
-    assert [row["recipe"] for row in facts["rows"]] == ["hopper-ppo", "hopper-sa-ppo-convex", "hopper-radial-ppo"]
-    assert len(facts["evaluations"]) == 4
+    assert [row["recipe"] for row in facts["rows"]][:3] == ["hopper-ppo", "hopper-sa-ppo-convex", "hopper-radial-ppo"]
+    assert len(facts["evaluations"]) == 6
     assert "zoo/hopper-ppo, MAD" not in err  # known
 
 
@@ -71,6 +71,7 @@ def test_train_skips_what_is_finished_and_resumes_what_is_not(
     Path("runs/hopper-ppo-seed1").mkdir()
     Path("runs/hopper-ppo-seed1/config.json").write_text("{}")
     given = ["reproduce", "mujoco", "--only", "hopper-ppo", "--train", "--jobs", "2", "--episodes", "2", "--json"]
+    given += ["--seeds", "0-2"]
     assert run(*given) == 0
     assert list(asked) == ["hopper-ppo-seed1", "hopper-ppo-seed2"]
     assert asked["hopper-ppo-seed1"][-1] == "--resume"
@@ -81,6 +82,8 @@ def test_train_skips_what_is_finished_and_resumes_what_is_not(
     asked.clear()
     assert run(*given) == 0
     assert not asked
+    assert run(*given[:-2]) == 0
+    assert list(asked) == ["hopper-ppo-seed10", "hopper-ppo-seed11", "hopper-ppo-seed12"]  # the table's own
 
 
 def test_robust_agents_are_trained_from_standard_ones_of_the_same_seed(
@@ -140,6 +143,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     "table": (["reproduce", "mujoko"], "did you mean 'mujoco'"),
     "only": (["reproduce", "mujoco", "--only", "ant"], "walker2d"),
     "episodes": (["reproduce", "mujoco", "--episodes", "0"], "episodes must be"),
+    "released": (["reproduce", "mujoco", "--released", "file"], "--released takes a folder"),
     "jobs": (["reproduce", "mujoco", "--jobs", "0"], "jobs must be"),
     "seeds alone": (["reproduce", "mujoco", "--seeds", "0-2"], "--seeds needs --train"),
     "seeds": (["reproduce", "mujoco", "--train", "--seeds", "2-0"], "seeds must be"),

@@ -19,7 +19,7 @@ FILE = "tables.toml"
 # Names of attacks and certificates in files and on cards: never to be changed. One not listed goes by its own name.
 KEYS = {
     "none": "nominal", "mad": "MAD", "pgd": "PGD", "pgd-procgen": "PGD", "pgd-strong": "PGD strong", "fgsm": "FGSM",
-    "gwc": "GWC", "acr": "ACR",
+    "gwc": "GWC", "acr": "ACR", "rs": "RS", "sarl": "SA-RL", "paad": "PA-AD",
 }  # fmt: skip
 LABELS = {**KEYS, "none": "clean"}  # what people read
 
@@ -55,6 +55,11 @@ class Column:
         """Whether its numbers are shares of steps, in [0, 1], and not returns."""
         return self.attack == "acr"
 
+    @property
+    def distance(self) -> bool:
+        """Whether its numbers are distances of actions, and not returns."""
+        return self.attack == "reach"
+
 
 CLEAN = Column("none", 0.0)
 
@@ -72,6 +77,8 @@ class Row:
     beside   the recipe of that row, where this one is a reduced form of it
     options  of the env it is played in, where that is not the one it was trained in
     levels   how many it was trained on, where rows differ in that
+    seeds    that `--train` trains where none are given, such as "10-14"
+    file     of an agent that others released, below the folder of such files: evaluated in place, never trained
     """
 
     task: str
@@ -82,6 +89,8 @@ class Row:
     beside: str | None = None
     options: Mapping[str, Any] | None = None
     levels: int | None = None
+    seeds: str | None = None
+    file: str | None = None
 
     @property
     def reported(self) -> bool:
@@ -149,7 +158,7 @@ def _table(name: str, facts: Mapping[str, Any]) -> Table:
     rows = tuple(
         Row(
             row["task"], row["agent"], row["recipe"], _paper(row, columns), row.get("extra", False), row.get("beside"),
-            row.get("options"), row.get("levels"),
+            row.get("options"), row.get("levels"), row.get("seeds"), row.get("file"),
         )
         for row in facts["rows"]
     )  # fmt: skip

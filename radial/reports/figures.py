@@ -14,10 +14,19 @@ from radial.reports.cells import Document
 # Okabe and Ito's colours, told apart by every kind of sight; the shapes say the same once more.
 STYLES = {
     "PPO": ("#000000", "o"),
-    "SA-PPO": ("#0072B2", "s"),
+    "SA-PPO (convex)": ("#0072B2", "s"),
+    "SA-PPO (SGLD)": ("#56B4E9", "h"),
     "RADIAL-PPO": ("#D55E00", "D"),
     "RADIAL-PPO (likelihood)": ("#D55E00", "D"),
-    "RADIAL-PPO, as released": ("#009E73", "^"),
+    "RADIAL-PPO (paper's equation)": ("#CC79A7", "v"),
+    "RADIAL-PPO (as released)": ("#009E73", "^"),
+    "PPO, released agent, re-scored": ("#000000", "x"),
+    "SA-PPO (convex), released agent, re-scored": ("#0072B2", "x"),
+    "SA-PPO (SGLD), released agent, re-scored": ("#56B4E9", "x"),
+    "RADIAL-PPO, released agent, re-scored": ("#009E73", "x"),
+    "DDPG": ("#000000", "o"),
+    "SA-DDPG (convex)": ("#0072B2", "s"),
+    "SA-DDPG (SGLD)": ("#56B4E9", "h"),
     "DQN": ("#000000", "o"),
     "DQN, small": ("#000000", "P"),
     "RS-DQN": ("#E69F00", "p"),
@@ -65,6 +74,7 @@ def table_figure(result: Document, path: Path) -> None:
     have an axis of their own on the right. Agents that differ in their training levels are drawn against those.
     """
     new_figure = figure_class()
+    result = _drawn(result)
     lines = result["rows"]
     agents = list(dict.fromkeys(line["agent"] for line in lines))
     tasks = list(dict.fromkeys(line["task"] for line in lines))
@@ -90,6 +100,18 @@ def table_figure(result: Document, path: Path) -> None:
     drawing.legend(handles=legend, loc="outside lower center", ncols=columns, frameon=False)
     drawing.suptitle(": ".join(part for part in (result["title"], result["source"]) if part))
     write(drawing, path)
+
+
+def _drawn(result: Document) -> Document:
+    """The part of a result that a figure shows: without distances of actions, and columns that are empty throughout."""
+    cells = [[line["cells"][at] for line in result["rows"]] for at in range(len(result["columns"]))]
+    keep = [
+        at
+        for at, column in enumerate(result["columns"])
+        if not column.get("distance") and any(cell["ours"] or cell["paper"]["mean"] is not None for cell in cells[at])
+    ] or list(range(len(result["columns"])))
+    rows = [{**line, "cells": [line["cells"][at] for at in keep]} for line in result["rows"]]
+    return {**result, "columns": [result["columns"][at] for at in keep], "rows": rows}
 
 
 def figure_class() -> Any:

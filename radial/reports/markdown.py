@@ -28,7 +28,7 @@ def grid(result: Document) -> Grid:
     rows = []
     for line in result["rows"]:
         cells = list(zip(columns, line["cells"], strict=True))
-        paper = [mean_sem(cell["paper"]["mean"], cell["paper"]["sem"], column["share"]) for column, cell in cells]
+        paper = [mean_sem(cell["paper"]["mean"], cell["paper"]["sem"], _fine(column)) for column, cell in cells]
         ours = ["ours", *(_ours(column, cell) for column, cell in cells), *([_matches(line)] * reported)]
         if line["extra"] or not line["reported"]:  # what the paper says stands above, or nowhere
             rows.append([line["task"], _agent(line), *ours])
@@ -49,8 +49,15 @@ def mean_sem(mean: float | None, sem: float | None, share: bool = False) -> str:
 def _ours(column: Document, cell: Document) -> str:
     if cell["ours"] is None:
         return EMPTY
+    if column.get("distance"):  # one certified number over all steps has no error, and is not rounded down
+        return str(round_up(cell["ours"]["mean"], 3))
     found = mean_sem(cell["ours"]["mean"], cell["ours"]["sem"], column["share"])
     return f"{found} {MARKS.get(str(cell['match']), '')}".rstrip()
+
+
+def _fine(column: Document) -> bool:
+    """Whether its numbers are small: shares, and distances of actions."""
+    return bool(column["share"] or column.get("distance"))
 
 
 def _agent(line: Document) -> str:
@@ -131,13 +138,18 @@ def _every_seed(result: Document) -> Grid:
     """Each trained seed in each column, then all of them together; where a table asks."""
     columns = result["columns"]
     rows = []
+    several = len({line["task"] for line in result["rows"]}) > 1
+
+    def named(line: Document) -> str:
+        return f"{line['task']} {line['agent']}" if several else str(line["agent"])
+
     for line in result["rows"]:
         seeds = line["ours"]["seeds"] if line["ours"] is not None and result["every_seed"] else {}
         for seed, cells in seeds.items():
-            found = [(cells.get(column["key"], {}), column["share"]) for column in columns]
-            rows.append([line["agent"], seed, *(mean_sem(one.get("mean"), one.get("sem"), s) for one, s in found)])
+            found = [(cells.get(column["key"], {}), _fine(column)) for column in columns]
+            rows.append([named(line), seed, *(mean_sem(one.get("mean"), one.get("sem"), s) for one, s in found)])
         if len(seeds) > 1:
-            rows.append([line["agent"], "all", *(_over_seeds(seeds.values(), column) for column in columns)])
+            rows.append([named(line), "all", *(_over_seeds(seeds.values(), column) for column in columns)])
     return ["agent", "seed", *(column["label"] for column in columns)], rows
 
 
@@ -146,7 +158,7 @@ def _over_seeds(seeds: Iterable[Mapping[str, Mapping[str, float]]], column: Docu
     means = [cells[column["key"]]["mean"] for cells in seeds if column["key"] in cells]
     if len(means) < 2:
         return EMPTY
-    return mean_sem(statistics.mean(means), statistics.stdev(means) / math.sqrt(len(means)), column["share"])
+    return mean_sem(statistics.mean(means), statistics.stdev(means) / math.sqrt(len(means)), _fine(column))
 
 
 def _seeds(seeds: Mapping[str, Mapping[str, Mapping[str, float]]]) -> str:
@@ -166,7 +178,7 @@ def _engine(line: Document) -> str:
 def _differs(result: Document) -> list[str]:
     """Each sentence once, with the recipes it holds for unless it holds for all of them."""
     holds: dict[str, list[str]] = {}
-    lines = {line["recipe"]: line for line in result["rows"] if line["ours"] is not None}
+    lines = {line["recipe"]: line for line in result["rows"] if line["ours"] is not None and "file" not in line}
     for name, line in lines.items():
         for sentence in line["differs"]:
             holds.setdefault(sentence, []).append(name)

@@ -88,7 +88,8 @@ def test_above_within_below() -> None:
     assert rows[1][-1] == "1 ≈, 3 ▲"
     assert rows[1][4].endswith("▲")
     assert [row[:3] for row in rows[6:9]] == [
-        ["Walker2d", "RADIAL-PPO, as released", "ours"], ["Hopper", "PPO", "paper"], ["", "", "ours"],
+        ["Walker2d", "SA-PPO (SGLD)", "ours"], ["Walker2d", "RADIAL-PPO (paper's equation)", "ours"],
+        ["Walker2d", "RADIAL-PPO (as released)", "ours"],
     ]  # fmt: skip
 
 

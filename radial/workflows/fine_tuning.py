@@ -43,7 +43,7 @@ SA_SETTINGS: dict[str, Any] = {
     "policy_rate": 4e-4, "value_rate": 4e-4,
     "checkpoint_every": 100,  # episodes under way are lost there
 }  # fmt: skip
-SHIFT = 10.0  # of SA-DDPG's regulariser against Q, which is in the env's units
+SHIFT = 0.3  # of SA-DDPG's regulariser against Q, which is in the env's units
 ANCHOR = 1.0  # weight of KL(π_start ‖ π) for deep networks, where forgetting is the easiest way to narrow bounds
 CEILING = 0.3  # on the σ of a Gaussian policy that starts below it; see the ablation in docs/ppo.md
 LONG_TRAINING = 2_000_000  # steps from which a Gaussian policy takes a smaller weight of the adversarial loss

@@ -13,10 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from radial.agents.saved import CARD
 from radial.attacks import ATTACKS
 from radial.attacks.learned.adversaries import PAAD, SARL, Adversary
-from radial.attacks.learned.stored import ATTACK_FOLDER, load_attack, save_attack
 from radial.core.agent import Attack
 from radial.core.checks import is_finite
 from radial.core.data import BadInput, EnvSpec
@@ -30,7 +28,7 @@ from radial.runs.run import derived_seed
 from radial.workflows.audit.budget import Clock, OutOfTime
 from radial.workflows.ensemble import strongest
 from radial.workflows.entrants import Entrant, entrants
-from radial.workflows.protocol import Book, CellResult, Watcher, hashed, silent
+from radial.workflows.protocol import ADVERSARIES, Book, CellResult, Watcher, adversary_for, hashed, silent
 
 VERSION = 1  # raised with every change of the protocol
 SEED = 1234  # of the reported episodes
@@ -77,13 +75,14 @@ class Challenge:
 _CONTINUOUS = ("random", "critic", "mad", "rs", "sarl", "paad")
 _DISCRETE = ("random", "mad", "pgd", "pgd-strong", "rs", "sarl", "paad")
 _FRAMES = ("random", "mad", "pgd", "paad")
-_LONG = {"sarl": SARL(steps=400_000, restarts=2), "paad": PAAD(steps=900_000, restarts=3)}
 _SHORT = {"sarl": SARL(steps=200_000, restarts=2), "paad": PAAD(steps=200_000, restarts=2)}
 _PICTURES = {"paad": PAAD(steps=60_000, restarts=1, episodes=4)}
 CHALLENGES: Mapping[str, Challenge] = {
-    "hopper": Challenge("Hopper", "Hopper-v4", (0.075, 0.15), _CONTINUOUS, "reach", "crown", _LONG),
-    "walker2d": Challenge("Walker2d", "Walker2d-v4", (0.075, 0.15), _CONTINUOUS, "reach", "crown", _LONG),
-    "halfcheetah": Challenge("HalfCheetah", "HalfCheetah-v4", (0.075, 0.15), _CONTINUOUS, "reach", "crown", _LONG),
+    "hopper": Challenge("Hopper", "Hopper-v4", (0.075, 0.15), _CONTINUOUS, "reach", "crown", ADVERSARIES),
+    "walker2d": Challenge("Walker2d", "Walker2d-v4", (0.075, 0.15), _CONTINUOUS, "reach", "crown", ADVERSARIES),
+    "halfcheetah": Challenge(
+        "HalfCheetah", "HalfCheetah-v4", (0.075, 0.15), _CONTINUOUS, "reach", "crown", ADVERSARIES
+    ),
     "cartpole": Challenge("CartPole", "CartPole-v1", (0.04, 0.1), _DISCRETE, "acr", "crown", _SHORT),
     "pong": Challenge("Pong", "Pong", (1 / 255, 3 / 255), _FRAMES, "acr", "ibp", _PICTURES, 20, 10),
     "freeway": Challenge("Freeway", "Freeway", (1 / 255, 3 / 255), _FRAMES, "acr", "ibp", _PICTURES, 20, 10),
@@ -319,15 +318,6 @@ class _Board:
         return self.ready[known]
 
     def _fit(self, entrant: Entrant, name: str, attack: Any, radius: float) -> Attack:
-        seed = derived_seed(SEED, "fit", name)
-        if not isinstance(attack, Adversary):
-            return fitted(attack, entrant.agent, entrant.spec, radius, math.inf, seed)
-        aimed = attack.aimed(radius, math.inf)
-        if self.fits is None:
-            return aimed.fit(entrant.agent, entrant.spec, seed)
-        folder = self.fits / f"{Path(entrant.name).name}-{entrant.sha256[:8]}-{name}-{radius:.4g}"
-        if (folder / ATTACK_FOLDER / CARD).is_file():
-            return load_attack(folder)
-        found = aimed.fit(entrant.agent, entrant.spec, seed, out=folder, resume=True, quiet=False)
-        save_attack(found, folder / ATTACK_FOLDER)
-        return found
+        if isinstance(attack, Adversary):
+            return adversary_for(entrant, entrant.spec, name, attack, radius, self.fits)
+        return fitted(attack, entrant.agent, entrant.spec, radius, math.inf, derived_seed(SEED, "fit", name))

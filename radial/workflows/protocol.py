@@ -6,28 +6,33 @@ evaluated, and what else a file says about them, is not known here.
 
 import hashlib
 import json
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from safetensors.torch import save as safetensors_bytes
 
 from radial.agents.convert import own
-from radial.agents.saved import load_agent
+from radial.agents.saved import CARD, load_agent
 from radial.attacks import ATTACKS
+from radial.attacks.learned.adversaries import PAAD, SARL, Adversary
+from radial.attacks.learned.stored import ATTACK_FOLDER, load_attack, save_attack
 from radial.core.agent import Agent, Attack
 from radial.core.data import BadInput, EnvSpec
 from radial.envs.make import check_card_env, make_env
 from radial.evaluation import statistics
 from radial.evaluation.certificates import Search, acr, gwc
 from radial.evaluation.play import Aiming, Fittable, evaluate, spec_of
+from radial.evaluation.reach import reach
 from radial.recipes.tables import Column
 from radial.runs.files import Corrupt, DiskFull, read_json, write_atomic
+from radial.runs.run import derived_seed
 
 EPISODES = 50  # as in the paper, but for Atari and ProcGen
 EPISODES_OF = {"atari": 20, "procgen": 1_000}  # by suite
@@ -39,6 +44,13 @@ EVALUATIONS = "evaluations"  # the field of a results file that holds them
 CERTIFICATES: dict[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
     "gwc": (gwc, {"bound": "ibp", "rule": "bounds", "num_envs": ENVS}),
     "acr": (acr, {"bound": "ibp", "search": Search(), "num_envs": ENVS}),
+    "reach": (reach, {"bound": "crown", "num_envs": ENVS}),
+}
+
+# The adversaries that learn against an agent for many minutes, with the budgets of tables and leaderboard.
+ADVERSARIES: Mapping[str, Adversary] = {
+    "sarl": SARL(steps=400_000, restarts=2),
+    "paad": PAAD(steps=900_000, restarts=3),
 }
 
 # Called with what is played and the number of episodes; the context gives a function of how many are finished.
@@ -53,7 +65,7 @@ def silent(what: str, episodes: int) -> AbstractContextManager[None]:
 def settings_of(column: Column) -> str:
     """The exact settings of a column's attack or certificate."""
     if column.attack not in CERTIFICATES:
-        return repr(ATTACKS[column.attack]())
+        return repr(ADVERSARIES.get(column.attack) or ATTACKS[column.attack]())
     given = {"arithmetic": "outward-rounded", **CERTIFICATES[column.attack][1]}
     return f"{column.attack}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
 
@@ -107,9 +119,12 @@ def hashed(key: Mapping[str, Any]) -> str:
 class EvaluatedAgent:
     """An agent under the name it is reported by; an attack that learns against it learns once."""
 
-    def __init__(self, name: str, folder: Path, options: Mapping[str, Any] | None = None) -> None:
-        """An agent in the env of its card, or in that env with other options."""
-        self.name, self.folder, self.agent = name, folder, own(load_agent(folder), "agent")
+    def __init__(
+        self, name: str, folder: Path, options: Mapping[str, Any] | None = None, env: EnvSpec | None = None
+    ) -> None:
+        """An agent in the env of its card, or in that env with other options; env: of a file that does not say."""
+        self.name, self.folder, self.agent = name, folder, own(load_agent(folder, env), "agent")
+        self.fits: Path | None = None  # where adversaries that learned against it are kept
         if self.agent.card.env is None:
             raise BadInput(f"{name}: no environment recorded on its card")
         if options is None:
@@ -123,7 +138,8 @@ class EvaluatedAgent:
     def sha256(self) -> str:
         """Of the weights in float32, as `save` writes them."""
         weights = {name: tensor.detach().cpu().contiguous() for name, tensor in self.agent.state_dict().items()}
-        return hashlib.sha256(safetensors_bytes(weights)).hexdigest()
+        source = (self.card.source or "").encode() if self.folder.is_file() else b""  # as the leaderboard has it
+        return hashlib.sha256(source + safetensors_bytes(weights)).hexdigest()
 
     def round_to(self, dtype: torch.dtype) -> None:
         """Round the weights as saving them in `dtype` will, so that what is evaluated is what is saved."""
@@ -168,16 +184,44 @@ class EvaluatedAgent:
             certify, settings = CERTIFICATES[column.attack]
             proven: dict[str, Any] = certify(self.agent, self.env, column.radius, **settings, **more).to_json()
             return proven | {"attack": column.attack, "attack_settings": settings_of(column)}
-        attack = None if column.attack == "none" else self._attack(column.attack)
+        attack = None if column.attack == "none" else self._attack(column.attack, column.radius)
         found = evaluate(self.agent, self.env, attack, column.radius, stochastic=column.stochastic, **more)
         return found.to_json() | {"attack": column.attack, "attack_settings": found.attack}
 
-    def _attack(self, name: str) -> Attack | Fittable:
+    def _attack(self, name: str, radius: float) -> Attack | Fittable:
+        if name in ADVERSARIES:
+            return adversary_for(self, self.env, name, ADVERSARIES[name], radius, self.fits)
         if name not in self._attacks:
             made = ATTACKS[name]()
             once = isinstance(made, Fittable) and not isinstance(made, Aiming)  # one that aims learns for each radius
             self._attacks[name] = FittedOnce(made) if once else made  # type: ignore[arg-type]
         return self._attacks[name]
+
+
+class Attacked(Protocol):
+    """An agent that adversaries learn against."""
+
+    name: str
+    agent: Any
+
+    @property
+    def sha256(self) -> str:
+        """Of its weights."""
+
+
+def adversary_for(
+    subject: Attacked, env: EnvSpec, name: str, attack: Adversary, radius: float, fits: Path | None
+) -> Attack:
+    """An adversary fitted to an agent at a radius, from the folder `fits` if it is there, else kept there."""
+    aimed, seed = attack.aimed(radius, math.inf), derived_seed(SEED, "fit", name)
+    if fits is None:
+        return aimed.fit(subject.agent, env, seed)
+    folder = fits / f"{Path(subject.name).name}-{subject.sha256[:8]}-{name}-{radius:.4g}"
+    if (folder / ATTACK_FOLDER / CARD).is_file():
+        return load_attack(folder)
+    found = aimed.fit(subject.agent, env, seed, out=folder, resume=True, quiet=False)
+    save_attack(found, folder / ATTACK_FOLDER)
+    return found
 
 
 class FittedOnce:

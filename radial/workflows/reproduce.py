@@ -14,7 +14,7 @@ from radial.core.checks import check_whole
 from radial.core.data import BadInput
 from radial.recipes.recipe import Cell, recipe
 from radial.recipes.tables import LABELS, Column, Row, Table
-from radial.workflows.protocol import EVALUATIONS, SEED, Book, CellResult, EvaluatedAgent, Watcher, silent
+from radial.workflows.protocol import ADVERSARIES, EVALUATIONS, SEED, Book, CellResult, EvaluatedAgent, Watcher, silent
 from radial.workflows.seeds import (
     agents_of,
     card_config,
@@ -87,7 +87,7 @@ class Line:
     @property
     def differs(self) -> tuple[str, ...]:
         """Every known deviation from the paper."""
-        if self.agent is None:
+        if self.agent is None or self.row.file is not None:
             return ()
         changed = self.agent.changed
         more = (f"It was trained when the recipe had other settings: {', '.join(changed)}.",) if changed else ()
@@ -101,6 +101,7 @@ class Line:
             "recipe": self.row.recipe,
             **({} if self.row.options is None else {"options": dict(self.row.options)}),
             **({} if self.row.levels is None else {"levels": self.row.levels}),
+            **({} if self.row.file is None else {"file": self.row.file}),
             "extra": self.row.extra,
             "ours": None if self.agent is None else {**vars(self.agent), "changed": list(self.agent.changed)},
             "cells": [
@@ -159,7 +160,13 @@ class Result:
             for line in self.lines
         ]
         columns = [
-            {"key": column.key, "label": column.label, "radius": column.radius, "share": column.share}
+            {
+                "key": column.key,
+                "label": column.label,
+                "radius": column.radius,
+                "share": column.share,
+                "distance": column.distance,
+            }
             for column in self.table.columns
         ]
         return {
@@ -191,6 +198,9 @@ def reproduce(
     episodes: int | None = None,
     fresh: bool = False,
     watch: Watcher = silent,
+    learned: bool = False,
+    fits: Path | None = None,
+    released: Path | None = None,
 ) -> Result:
     """Fill a table. Every cell is saved in `out/NAME.json` when it is finished, and not played again.
 
@@ -198,18 +208,25 @@ def reproduce(
     runs      finished runs by recipe, one per seed: their median is the agent. None for a recipe: the zoo's
     episodes  per cell; None: as many as the paper's
     fresh     play again what is known
+    learned   also play the columns of adversaries that learn, for many minutes per agent
+    fits      where these adversaries are kept to be used again
+    released  the folder of agents that others released; None: their rows say that it is missing
     """
     episodes = table.episodes if episodes is None else episodes
     check_whole("episodes", episodes, 1)
     chosen = table.chosen(only)
     book = Book(out / f"{table.name}.json", episodes=episodes, fresh=fresh, watch=watch)
-    found = {row.recipe: _agent(table, row, (runs or {}).get(row.recipe), book) for row in table.rows}
+    makers = {row.recipe: row for row in table.rows if row.file is None}
+    found = {name: _agent(table, row, (runs or {}).get(name), book) for name, row in makers.items()}
+    waits = tuple(column for column in table.columns if column.attack in ADVERSARIES and not learned)
     lines = []
     for row in table.rows:
-        agent = found[row.recipe]
-        if agent is None and row.extra and row.recipe not in only:
+        agent = found[row.recipe] if row.file is None else _released(row, released)
+        if agent is None and row.extra and row.recipe not in only and row.file is None:
             continue
-        lines.append(_line(table, row, agent, book, row in chosen))
+        if agent is not None:
+            agent[0].fits = fits
+        lines.append(_line(table, row, agent, book, row in chosen, waits))
     result = Result(table, episodes, tuple(lines))
     book.save(result.document())
     return result
@@ -221,7 +238,8 @@ def _agent(
     """Our agent for a row, and the results of the seeds it was chosen among."""
     if runs is not None:
         made_by, agents = agents_of(runs)
-        by, more = selection_column(made_by), table.columns if table.every_seed else ()
+        by = selection_column(made_by)
+        more = [column for column in table.columns if table.every_seed and column.attack not in ADVERSARIES]
         summary = summarize_seeds(evaluate_seeds(agents, by, book.measure, more), by)
         return agents[summary["chosen"]], summary["seeds"]
     if row.recipe not in zoo_names():
@@ -238,21 +256,36 @@ def resident(name: str) -> EvaluatedAgent:
     return agent
 
 
+def _released(row: Row, folder: Path | None) -> tuple[EvaluatedAgent, Mapping[str, Any]] | None:
+    """An agent that others released, where its file lies; None: it is not there."""
+    path = None if folder is None or row.file is None else folder / row.file
+    if path is None or not path.is_file():
+        return None
+    return EvaluatedAgent(path.name, path, env=recipe(row.recipe).config.env), {}
+
+
 def _line(
-    table: Table, row: Row, found: tuple[EvaluatedAgent, Mapping[str, Any]] | None, book: Book, play: bool
-) -> Line:
+    table: Table, row: Row, found: tuple[EvaluatedAgent, Mapping[str, Any]] | None, book: Book, play: bool,
+    waits: Sequence[Column] = (),
+) -> Line:  # fmt: skip
+    """A row with our results. play: new ones too, but in the columns that wait."""
     if found is None:
         results: list[CellResult | None] = [None] * len(table.columns)
         missing = f"no agent zoo/{row.recipe}: {how_to_train(recipe(row.recipe))}"
-        return Line(row, None, _entries(table, row, results), missing)
+        absent = f"the file {row.file} is not here: pass the folder of released agents with --released"
+        return Line(row, None, _entries(table, row, results), missing if row.file is None else absent)
     agent, seeds = found[0].elsewhere(row.options), found[1]
     config = recipe(row.recipe).config
-    results = [book.measure(agent, column) if play else book.find(agent, column) for column in table.columns]
-    note = f"not evaluated yet: `radial reproduce {table.name} --only {row.recipe}`" if None in results else None
+    results = [
+        book.measure(agent, column) if play and column not in waits else book.find(agent, column)
+        for column in table.columns
+    ]
+    more = " --learned" if waits else ""
+    note = f"not evaluated yet: `radial reproduce {table.name} --only {row.recipe}{more}`" if None in results else None
+    changed = changed_settings(card_config(config), trained_with(agent.card, config)) if row.file is None else ()
     trained = Trained(
-        agent.name, agent.card.steps, agent.card.seed, seeds, agent.card.commit, agent.sha256, agent.engine,
-        changed_settings(card_config(config), trained_with(agent.card, config)),
-    )  # fmt: skip
+        agent.name, agent.card.steps, agent.card.seed, seeds, agent.card.commit, agent.sha256, agent.engine, changed
+    )
     return Line(row, trained, _entries(table, row, results), note)
 
 

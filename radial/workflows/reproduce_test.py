@@ -16,6 +16,7 @@ from radial.agents.policies import GaussianAgent
 from radial.agents.q_agent import QAgent
 from radial.agents.saved import load_agent, save
 from radial.attacks import ATTACKS
+from radial.attacks.gradient import Critic, RandomNoise
 from radial.core.agent import Card
 from radial.core.data import BadInput, EnvSpec
 from radial.evaluation.play import Evaluation
@@ -56,6 +57,9 @@ def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, s
         return fake_evaluate(agent, env, attack, radius, *rest, **more)
 
     monkeypatch.setattr(protocol, "evaluate", evaluate)
+    monkeypatch.setitem(ATTACKS, "rs", Critic)  # the real one would learn for a minute
+    monkeypatch.setattr(protocol, "adversary_for", lambda *_: RandomNoise())
+    monkeypatch.setitem(protocol.CERTIFICATES, "reach", (certified("reach", [0.25]), {"bound": "crown"}))
     return calls
 
 
@@ -110,8 +114,11 @@ def test_the_numbers_are_the_papers(name: str) -> None:
             for line in csv.DictReader(file)
         }
     ours = {
-        (row.task, row.agent.removesuffix(" (likelihood)")): [
-            number for cell in row.paper for number in (cell.mean, cell.sem)
+        (row.task, row.agent.removesuffix(" (likelihood)").replace("SA-PPO (convex)", "SA-PPO")): [
+            number
+            for cell in row.paper
+            for number in (cell.mean, cell.sem)
+            if name != "mujoco" or cell.mean is not None
         ]
         for row in table(name).rows
         if not row.extra
@@ -177,7 +184,14 @@ def certified(metric: str, values: list[float]) -> Any:
 
     def measure(agent: Any, env: EnvSpec, radius: float, **more: Any) -> Any:
         name = "rates" if metric == "acr" else "returns"
-        facts = {"metric": metric, name: values, "engine": ENGINE, "episodes": more["episodes"], "bound": more["bound"]}
+        mean = {"mean": values[0]} if metric == "reach" else {}
+        facts = {
+            "metric": metric,
+            name: values,
+            "engine": ENGINE,
+            "episodes": more["episodes"],
+            "bound": more["bound"],
+        } | mean
         return type("Found", (), {"to_json": lambda self: facts})()
 
     return measure
@@ -248,20 +262,22 @@ def test_an_attack_that_learns_learns_once(monkeypatch: pytest.MonkeyPatch) -> N
 def test_missing_agents_are_empty_cells_and_a_note(played: list[Any]) -> None:
     agent_of("hopper-ppo", 1, "zoo/hopper-ppo")
     result = reproduce(table("mujoco"), Path("results"), episodes=4)
-    assert len(result.lines) == 9  # no extra row without an agent
+    assert len(result.lines) == 9 + 4  # no extra row without an agent, but those of released files
     assert played == [
         ("zoo/hopper-ppo", "none", 0.0), ("zoo/hopper-ppo", "MAD", 0.0375), ("zoo/hopper-ppo", "MAD", 0.075),
-        ("zoo/hopper-ppo", "MAD", 0.15),
+        ("zoo/hopper-ppo", "MAD", 0.15), ("zoo/hopper-ppo", "Critic", 0.075),
     ]  # fmt: skip
-    by = {line.row.recipe: line for line in result.lines}
+    by = {line.row.recipe: line for line in result.lines if line.row.file is None}
     found = [entry.ours and entry.ours.mean for entry in by["hopper-ppo"].entries]
-    assert found == pytest.approx([4100, 3725, 3350, 2600])
+    assert found[:5] + found[7:] == pytest.approx([4100, 3725, 3350, 2600, 3350, 0.25])
+    assert found[5:7] == [None, None]
+    assert "--only hopper-ppo --learned" in str(by["hopper-ppo"].note)
     missing = by["walker2d-radial-ppo"]
-    assert [entry.ours for entry in missing.entries] == [None] * 4
+    assert [entry.ours for entry in missing.entries] == [None] * 8
     assert "zoo/walker2d-radial-ppo" in str(missing.note)
     assert "radial train walker2d-radial-ppo" in str(missing.note)
     facts = json.loads(Path("results/mujoco.json").read_text())
-    cell = facts["rows"][3]["cells"][2]
+    cell = next(row for row in facts["rows"] if row["recipe"] == "hopper-ppo")["cells"][2]
     assert (cell["paper"], cell["match"]) == ({"mean": 1524.2, "sem": 146.3}, "above")
     assert len(facts["evaluations"][cell["ours"]["evaluation"]]["returns"]) == 4
     assert facts == result.to_json()
@@ -270,9 +286,34 @@ def test_missing_agents_are_empty_cells_and_a_note(played: list[Any]) -> None:
 def test_the_released_form_is_shown_where_there_is_an_agent() -> None:
     agent_of("hopper-radial-ppo-released", 0, "zoo/hopper-radial-ppo-released")
     result = reproduce(table("mujoco"), Path("results"), episodes=2)
-    assert [line.row.recipe for line in result.lines if line.row.extra] == ["hopper-radial-ppo-released"]
+    ours = [line.row.recipe for line in result.lines if line.row.extra and line.row.file is None]
+    assert ours == ["hopper-radial-ppo-released"]
     named = reproduce(table("mujoco"), Path("results"), episodes=2, only=["walker2d-radial-ppo-released"])
-    assert [line.row.task for line in named.lines if line.row.extra] == ["Walker2d", "Hopper"]
+    assert [line.row.task for line in named.lines if line.row.extra and not line.row.file] == ["Walker2d", "Hopper"]
+
+
+def test_released_agents_are_rows_of_their_own_where_their_files_are(played: list[Any], tmp_path: Path) -> None:
+    """Evaluated in place under their own name; where a file is missing the row says so."""
+    agent_of("hopper-ppo", 3, "hers")
+    (tmp_path / "models" / "radial").mkdir(parents=True)
+
+    def read(path: Any, env: Any = None, *rest: Any, **more: Any) -> Any:
+        agent = load_agent("hers" if Path(path).suffix == ".model" else path)
+        agent.card = replace(agent.card, env=env, source=Path(path).name) if env else agent.card
+        return agent
+
+    (tmp_path / "models" / "radial" / "hopper.model").write_bytes(b"")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(protocol, "load_agent", read)
+        result = reproduce(table("mujoco"), Path("results"), episodes=2, released=tmp_path / "models", learned=True)
+    rows = {line.row.agent: line for line in result.lines if line.row.file}
+    there = rows["RADIAL-PPO, released agent, re-scored"]
+    assert there.agent is not None
+    assert (there.agent.name, there.differs, there.agent.changed) == ("hopper.model", (), ())
+    assert all(entry.ours for entry in there.entries)
+    assert ("hopper.model", "RandomNoise", 0.075) in played
+    assert "sa_ppo/ppo-hopper-median.model is not here" in str(rows["PPO, released agent, re-scored"].note)
+    assert there.to_json()["file"] == "radial/hopper.model"
 
 
 def test_what_is_finished_is_not_played_again(played: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -295,13 +336,13 @@ def test_what_is_finished_is_not_played_again(played: list[Any], monkeypatch: py
         reproduce(table("mujoco"), Path("results"), **{"episodes": 4, **more})
         return len(played)
 
-    assert times() == 2  # the other two
+    assert times() == 3  # the other three
     assert times() == 0
-    assert times(episodes=5) == 4
+    assert times(episodes=5) == 5
     assert times() == 0  # those of 4 episodes are still there
-    assert times(fresh=True) == 4
+    assert times(fresh=True) == 5
     agent_of("hopper-ppo", 2, "zoo/hopper-ppo")
-    assert times() == 4  # another agent of the same name
+    assert times() == 5  # another agent of the same name
 
 
 def test_only_some_rows_are_played_and_the_others_show_what_is_known(played: list[Any]) -> None:
@@ -310,8 +351,8 @@ def test_only_some_rows_are_played_and_the_others_show_what_is_known(played: lis
     reproduce(table("mujoco"), Path("results"), episodes=2, only=["hopper"])
     result = reproduce(table("mujoco"), Path("results"), episodes=2, only=["walker2d-ppo"])
     assert {name for name, *_ in played} == {"zoo/hopper-ppo", "zoo/walker2d-ppo"}
-    by = {line.row.recipe: line for line in result.lines}
-    assert all(entry.ours for name in ("hopper-ppo", "walker2d-ppo") for entry in by[name].entries)
+    by = {line.row.recipe: line for line in result.lines if line.row.file is None}
+    assert all(by[name].entries[at].ours for name in ("hopper-ppo", "walker2d-ppo") for at in (0, 1, 2, 3, 4, 7))
     assert "--only halfcheetah-ppo" in str(by["halfcheetah-ppo"].note)
     assert [line.row.recipe for line in result.only(["walker2d-ppo"]).lines] == ["walker2d-ppo"]
 
@@ -417,7 +458,7 @@ def test_of_trained_seeds_the_median_fills_the_table(played: list[Any]) -> None:
     agent = next(line.agent for line in result.lines if line.agent)
     assert (agent.name, agent.seed) == ("runs/hopper-ppo-seed1", 1)
     assert [agent.seeds[str(seed)]["MAD 0.075"]["mean"] for seed in (0, 1, 2)] == pytest.approx([3250, 3350, 3450])
-    assert len(played) == 2 * 3 + 2  # nominal and MAD 0.075 of each, then the two other columns of the median
+    assert len(played) == 5 * 3  # every seed in every column; a certificate is not played here
     facts = json.loads(Path("results/mujoco.json").read_text())
     row = next(row for row in facts["rows"] if row["ours"])
     assert row["ours"]["seeds"].keys() == {"0", "1", "2"}
