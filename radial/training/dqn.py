@@ -6,6 +6,7 @@ The loss is an objective of `rr.dqn`; docs/dqn.md lists the differences from the
 import copy
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from radial.training.adversary import RolloutAttack, check_attack
 from radial.training.dqn_config import DQNConfig
 from radial.training.exploration import Detour, explore
 from radial.training.ramp import ROWS, Guide, time_at
+from radial.training.ranks import Together, only_follows
 from radial.training.replay import Replay, Sample, check_memory, in_words
 from radial.training.replay_disk import ReplayFolder
 from radial.training.rollouts import Returns, shown
@@ -53,7 +55,8 @@ def train_dqn(
         out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet, verify=folder.verify, track=track,
     ) as run:  # fmt: skip
         actor, learner, replay, rng = set_up(config, seed, torch.device(device), init, run.note)
-        returns, step = Returns(config.num_envs), 0
+        follows = only_follows(run, partial(Together, learner, Sample, config.batch, shared=("target",)))
+        returns, step = Returns(config.num_envs), config.total_steps if follows else 0
         adversary = None if attack is None else RolloutAttack(attack, actor, config.attack_probability, config.compile)
         on_replay = adversary if config.attack_on != "acting" else None
         if run.restored is not None:
@@ -71,8 +74,7 @@ def train_dqn(
                 detour = Detour.none(config.num_envs, config.exploration_length, rng.device)
 
             # ------------------------------------------------------------------------------------------------- act
-            between = adversary if config.attack_on != "replay" else None
-            between = between if between is not None and between.begin(config.attack_radius(step)) else None
+            between = _between(config, adversary, step)
             action = explore(actor, obs.to(device), config.exploration(step), rng, detour, between).cpu()
             seen = env.step(action)
             replay.add(action, seen.reward, seen.terminated, seen.real, seen.obs)
@@ -128,6 +130,12 @@ def learn(
     priority = learner.learn(sample, step if clock is None else clock, rng, left)
     if config.prioritised is not None:
         replay.update(sample.position, priority)
+
+
+def _between(config: DQNConfig, adversary: RolloutAttack | None, step: int) -> RolloutAttack | None:
+    """The attack on what the agent acts on, if there is one at this step."""
+    acts = adversary is not None and config.attack_on != "replay" and adversary.begin(config.attack_radius(step))
+    return adversary if acts else None
 
 
 class _Losses(nn.Module):

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -28,12 +29,14 @@ from radial.evaluation.certificates import Search, acr, gwc
 from radial.evaluation.play import Aiming, Fittable, evaluate, spec_of
 from radial.recipes.tables import Column
 from radial.runs.files import Corrupt, DiskFull, read_json, write_atomic
+from radial.runs.storage import SharedStorage, StorageFailed
 
 EPISODES = 50  # as in the paper, but for Atari and ProcGen
 EPISODES_OF = {"atari": 20, "procgen": 1_000}  # by suite
 ENVS = 50  # at most, side by side
 SEED = 1234  # of every evaluation; training seeds are small numbers
 EVALUATIONS = "evaluations"  # the field of a results file that holds them
+RESULTS = "results"  # the folder of storage with copies of results files
 
 # Columns that are certified and not attacked: which function with which settings, all part of a result's key.
 CERTIFICATES: dict[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
@@ -213,11 +216,18 @@ Measure = Callable[[EvaluatedAgent, Column], CellResult]
 class Book:
     """A JSON file whose field `evaluations` holds every finished evaluation under the hash of its key."""
 
-    def __init__(self, path: Path, *, episodes: int = EPISODES, fresh: bool = False, watch: Watcher = silent) -> None:
-        """Open the file if it is there; `fresh` plays again what it holds."""
+    def __init__(
+        self, path: Path, *, episodes: int = EPISODES, fresh: bool = False, watch: Watcher = silent,
+        storage: str | None = None,
+    ) -> None:  # fmt: skip
+        """Open the file if it is there; `fresh` plays again what it holds.
+
+        storage  for a copy of the file, whose results are known as well
+        """
         _check_writable(path)
         self.path, self.episodes, self._watch = path, episodes, watch
-        self._results = _read(path)
+        self._storage = None if storage is None else SharedStorage(storage)
+        self._results = self._stored() | _read(path)
         self._stale = set(self._results) if fresh else set()
 
     def find(self, agent: EvaluatedAgent, column: Column) -> CellResult | None:
@@ -235,10 +245,27 @@ class Book:
         if known is not None and known.key not in self._stale:
             return known
         found = play()
-        self._results[found.key] = found
-        self._stale.discard(found.key)
-        self.save()
+        self.add(found)
         return found
+
+    def lacks(self, key: Mapping[str, Any]) -> bool:
+        """Whether the result under a key must be played."""
+        return hashed(key) not in self._results or hashed(key) in self._stale
+
+    def add(self, *found: CellResult) -> None:
+        """Keep results, and save them at once."""
+        for one in found:
+            self._results[one.key] = one
+            self._stale.discard(one.key)
+        self.save()
+
+    def _stored(self) -> dict[str, CellResult]:
+        """The results of the copy in storage."""
+        if self._storage is None:
+            return {}
+        with TemporaryDirectory() as folder:
+            copy = Path(folder) / self.path.name
+            return _read(copy) if self._storage.fetch_file(RESULTS, copy) else {}
 
     def save(self, document: Mapping[str, Any] | None = None) -> None:
         """Write all results and the fields of `document`; results another process added meanwhile stay."""
@@ -251,7 +278,9 @@ class Book:
                 whole.pop(EVALUATIONS, None)  # the long part comes last
                 whole[EVALUATIONS] = {key: dict(found.facts) for key, found in sorted(self._results.items())}
                 write_atomic(self.path, json.dumps(whole, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
-        except DiskFull:
+            if self._storage is not None:
+                self._storage.push_file(RESULTS, self.path)
+        except (DiskFull, StorageFailed):
             raise
         except OSError as error:
             raise BadInput(f"{self.path} cannot be written: {error.strerror}") from None
