@@ -53,6 +53,7 @@ BENCH = {
     "procgen": "training against the games alone and the network alone; memory",
     "guard": "the run-time guard against the plain agent, per step",
     "attacks": "training an adversary against training an agent",
+    "cluster": "a job on Ray, two workers against one, runners against acting in the loop",
 }
 NAMES: dict[str, Sequence[str]] = {
     **{command.__name__: () for command in COMMANDS},

@@ -82,8 +82,8 @@ def reproduce(
         chosen = list(dict.fromkeys(row.recipe for row in rows))
         runs = _train(chosen, parse_seeds(seeds or SEEDS), place, scaling.storage)
     result = filling.reproduce(
-        wanted, out, only=only, runs=runs, episodes=episodes, fresh=fresh, watch=watch, place=place,
-        storage=scaling.storage, say=say,
+        wanted, out, only=only, runs=runs, episodes=episodes, fresh=fresh, watch=watch,
+        place=place if place.on == "ray" else None, storage=scaling.storage, say=say,
     )  # fmt: skip
     _write(result, out)
     shown = result.only(only)

@@ -154,7 +154,7 @@ def collect(
 ) -> tuple[Rollout, Tensor]:
     """Act for `steps` steps in every env from the kept observations x; return the rollout and the next x."""
     columns, x = act_out(env, x, actor, steps, rng, adversary)
-    return settled(columns, scale, returns, x.device), x
+    return to_learn_from(columns, scale, returns, x.device), x
 
 
 def act_out(
@@ -182,7 +182,7 @@ def act_out(
     return Columns(torch.stack([*xs, x]), *(torch.stack(column) for column in columns)), x
 
 
-def settled(columns: Columns, scale: RewardScale | None, returns: Returns, device: torch.device) -> Rollout:
+def to_learn_from(columns: Columns, scale: RewardScale | None, returns: Returns, device: torch.device) -> Rollout:
     """The rollout to learn from: rewards scaled, episodes counted."""
     x, action, reward, score, terminated, ended, real = columns
     returns.add(score, ended, real)

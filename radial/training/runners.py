@@ -23,7 +23,7 @@ from radial.envs.make import make_env
 from radial.envs.wrapper import EnvWrapper, as_trained
 from radial.runs.run import derived_seed
 from radial.training.adversary import Opponent, RolloutAttack
-from radial.training.rollouts import Acting, Columns, Returns, Rollout, act_out, collect, settled
+from radial.training.rollouts import Acting, Columns, Returns, Rollout, act_out, collect, to_learn_from
 from radial.training.sight import PPOAgent, sight_of
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ class Runners:
                 moments = self.actor.agent.normalizer.moments
                 moments.set(combined(moments.get(), Moments(*(each.to(self.device) for each in part.seen))))
         whole = Columns(*[torch.cat(each, dim=1) for each in zip(*[part.columns for part in parts], strict=True)])
-        rollout = settled(whole, scale, returns, self.device)
+        rollout = to_learn_from(whole, scale, returns, self.device)
         return rollout, rollout.x[-1]
 
     def metrics(self) -> dict[str, float]:

@@ -15,7 +15,7 @@ from radial.core.checks import check_whole
 from radial.core.data import BadInput
 from radial.recipes.recipe import Cell, recipe
 from radial.recipes.tables import LABELS, Column, Row, Table
-from radial.workflows.cells import play_missing
+from radial.workflows.cell_jobs import play_missing
 from radial.workflows.protocol import EVALUATIONS, SEED, Book, CellResult, EvaluatedAgent, Watcher, silent
 from radial.workflows.seeds import (
     agents_of,
