@@ -30,6 +30,7 @@ from radial.commands.train import train
 from radial.commands.version import version
 from radial.commands.zoo import add_zoo, list_zoo
 from radial.core.errors import BadInput
+from radial.jobs import JobsFailed
 
 # Torch has no types of its own for these: no memory, and a checkpoint without the tensors of its agent.
 FAULTS_OF_TORCH = ("DefaultCPUAllocator", "Error(s) in loading state_dict")
@@ -54,6 +55,7 @@ BENCH = {
     "procgen": "training against the games alone and the network alone; memory",
     "guard": "the run-time guard against the plain agent, per step",
     "attacks": "training an adversary against training an agent",
+    "cluster": "a job on Ray, two workers against one, runners against acting in the loop",
 }
 NAMES: dict[str, Sequence[str]] = {
     **{command.__name__: () for command in COMMANDS},
@@ -140,7 +142,7 @@ def exit_code(error: Exception) -> int | None:
 
 def faults() -> tuple[type[Exception], ...]:
     """Errors on the way that are nobody's bad input; where torch was not imported, only Python's own can happen."""
-    plain = (FloatingPointError, MemoryError, OSError, RecursionError)
+    plain = (FloatingPointError, JobsFailed, MemoryError, OSError, RecursionError)
     if "torch" not in sys.modules:
         return plain
     import torch

@@ -30,6 +30,14 @@ def merge(moments: Moments, x: Tensor) -> Moments:
     return Moments(total, moments.mean + shift * (x.shape[0] / total), squares)
 
 
+def combined(one: Moments, other: Moments) -> Moments:
+    """The moments of two sets together (Chan et al. 1979); `other` is not empty."""
+    total = one.total + other.total
+    shift = other.mean - one.mean
+    squares = one.squares + other.squares + shift**2 * (one.total * other.total / total)
+    return Moments(total, one.mean + shift * (other.total / total), squares)
+
+
 def deviation(moments: Moments) -> Tensor:
     """Sample standard deviation (*shape); 1 before two samples have been seen."""
     spread = (moments.squares / (moments.total - 1).clamp(min=1)).sqrt()

@@ -3,12 +3,14 @@
 The adversaries are in `attacks.learned`.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import tyro
 from rich.table import Table
 
+from radial.commands.scaling import HERE, Scaled
 from radial.commands.terminal import print_json, print_table, say, warnings_said
 from radial.core.errors import BadInput
 from radial.evaluation.threads import one_thread_for
@@ -27,6 +29,7 @@ def fit_attack(
     p: str = "inf",
     restarts: int | None = None,
     resume: bool = False,
+    scaling: Scaled = HERE,
     json: bool = False,
 ) -> None:
     """Train an adversary against an agent that acts deterministically, with the negative of its reward.
@@ -45,7 +48,8 @@ def fit_attack(
         seed: random seed.
         p: of the norm: 1, 2 or inf.
         restarts: trainings of each setting with different seeds; default: 4, for best 1.
-        resume: resume the fit in that folder.
+        resume: resume the fit in that folder; with --on ray a fit that is there is resumed anyway.
+        scaling: where jobs run.
         json: print one JSON object instead of a table.
     """
     from radial.agents.saved import check_target
@@ -65,6 +69,8 @@ def fit_attack(
     given: dict[str, Any] = {"radius": parse_radius(radius), "p": float(p), "steps": steps, "restarts": restarts}
     made = {"best": Learned, "sarl": SARL, "paad": PAAD}[kind]
     settings = made(**{name: value for name, value in given.items() if value is not None})
+    place = scaling.place()
+    resume = resume or place.on == "ray"
     if (out / "search.json").exists() and not resume:
         raise BadInput(f"{out} already holds a fit; use --resume to resume it or another --out")
     check_target(out / ATTACK_FOLDER)
@@ -76,7 +82,10 @@ def fit_attack(
         raise BadInput(f"{agent}: no environment recorded; pass --env, such as --env {near}")
     keep_freed_memory()
     with warnings_said():
-        attack = settings.fit(loaded, spec_of(where), seed, out=out, resume=resume, quiet=False)
+        attack = settings.fit(
+            loaded, spec_of(where), seed, out=out.absolute(), resume=resume, quiet=False, storage=scaling.storage,
+            each=None if place.is_here else partial(place.each, say=say),
+        )  # fmt: skip
         save_attack(attack, out / ATTACK_FOLDER)
     say(f"the attack is in {out}: radial evaluate {agent} --attack {out} --radius {radius}")
     record = attack.record

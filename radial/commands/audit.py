@@ -14,6 +14,7 @@ import tyro
 from rich.table import Table
 
 from radial.commands.parsing import flat
+from radial.commands.scaling import HERE, Scaled
 from radial.commands.terminal import print_json, print_table, say, warnings_said
 from radial.core.errors import BadInput
 
@@ -36,6 +37,7 @@ def audit(
     require: tyro.conf.UseAppendAction[tuple[str, ...]] = (),
     threads: int | None = None,
     vecnormalize: str | None = None,
+    scaling: Scaled = HERE,
     json: bool = False,
 ) -> None:
     """Report clean return, return under each applicable attack, and a certified lower bound; write a page.
@@ -55,6 +57,7 @@ def audit(
         require: such as "return@0.05>=400" or "acr@0.01>=0.9", repeatable; exit code 1 and a line for each violation.
         threads: of torch; default: one for vectors, all for frames.
         vecnormalize: statistics of a Stable-Baselines3 agent, if they do not lie near its file; none: it has none.
+        scaling: where attacks are run, each at each radius.
         json: print one JSON object instead of a table.
     """
     from radial.agents.zoo import resolve
@@ -62,12 +65,13 @@ def audit(
     from radial.recipes.recipe import parse_radius
     from radial.reports.page import check_folder
     from radial.reports.video import check_video
+    from radial.runs.storage import SharedStorage
     from radial.workflows.audit.audit import AuditInterrupted
     from radial.workflows.audit.audit import audit as run
     from radial.workflows.audit.result import requirement
     from radial.workflows.loading import load
 
-    wanted = [requirement(text) for text in require]
+    wanted, place = [requirement(text) for text in require], scaling.place()
     path = resolve(agent)
     keep_freed_memory()
     folder = out or Path("out") / f"audit-{_called(path)}-{_digest(path)}"
@@ -81,11 +85,13 @@ def audit(
                 str(path) if kind is None else load(agent, env, vecnormalize, kind=kind), env, radii,
                 episodes=episodes, budget=budget, seed=seed, bound=bound, attacks=flat(attacks) or None,
                 require=require, name=agent, progress=say,
-                threads=threads, vecnormalize=vecnormalize,
+                threads=threads, vecnormalize=vecnormalize, place=place,
             )  # fmt: skip
         except AuditInterrupted as stop:
             result = stop.result
     page, lost = write_what_there_is([result.to_json(trace=True)], folder)
+    if scaling.storage is not None:
+        SharedStorage(scaling.storage).push(folder.absolute().name, folder)
     if json:
         print_json(result.to_json() | {"page": None if page is None else str(page)})
     else:

@@ -13,7 +13,8 @@ import tyro
 from rich.table import Table
 
 from radial.attacks.learned.adversaries import PAAD, SARL, Adversary
-from radial.attacks.learned.halving import Trainings, fast
+from radial.attacks.learned.halving import Trainings
+from radial.attacks.learned.rounds import fast
 from radial.attacks.learned.world import Threat
 from radial.commands.bench_ppo import WARM_UP, Trainee
 from radial.commands.measure import keep_freed_memory, machine

@@ -6,6 +6,7 @@ How they are played is in `workflows.leaderboard`, how the result is shown in `r
 import sys
 from pathlib import Path
 
+from radial.commands.scaling import HERE, Scaled
 from radial.commands.terminal import print_json, say, watch
 from radial.evaluation.threads import one_thread_for
 
@@ -16,6 +17,7 @@ def leaderboard(
     fits: Path = Path("runs/adversaries"),
     budget: float | None = None,
     fresh: bool = False,
+    scaling: Scaled = HERE,
     out: Path = Path("results"),
     json: bool = False,
 ) -> None:
@@ -31,15 +33,20 @@ def leaderboard(
         budget: minutes, after which nothing new is begun; 0 shows what is known.
         fresh: evaluate again what is known.
         out: where the results are kept.
+        scaling: where jobs run.
         json: print one JSON object instead of the tables.
     """
     from radial.reports import standings
     from radial.runs.files import write_atomic
     from radial.workflows import leaderboard as board
+    from radial.workflows.challenges import CHALLENGES
 
-    if not {"pong", "freeway"} & set(only or board.CHALLENGES):
+    if not {"pong", "freeway"} & set(only or CHALLENGES):
         one_thread_for((1,))  # vectors
-    found = board.leaderboard(out, only=only, agents=agents, fits=fits, budget=budget, fresh=fresh, watch=watch)
+    found = board.leaderboard(
+        out, only=only, agents=agents, fits=fits, budget=budget, fresh=fresh, watch=watch, place=scaling.place(),
+        storage=scaling.storage, say=say,
+    )  # fmt: skip
     if not found["tasks"]:
         say("radial: no agent to rank: the zoo has none for these tasks, and --agents named none")
         sys.exit(1)

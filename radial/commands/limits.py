@@ -4,6 +4,7 @@ The smallest ones, and which values go together, are for each command to check.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import is_dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +41,8 @@ def check_arguments(arguments: Sequence[str]) -> None:
 def check_limits(options: Mapping[str, Any]) -> None:
     """Refuse numbers beyond `MOST` and names that no file can have."""
     for option, value in options.items():
+        if is_dataclass(value):  # options that several commands share
+            check_limits(vars(value))
         if option in MOST and isinstance(value, int):  # an audit's budget is minutes, and may be infinite
             check_most(option, value, MOST[option])
         if option not in NOT_NAMES:

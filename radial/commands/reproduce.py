@@ -13,12 +13,15 @@ import tyro
 from rich.table import Table
 
 from radial.commands.processes import run_all
+from radial.commands.scaling import HERE, Scaled
 from radial.commands.terminal import print_json, print_table, say, watch
-from radial.commands.train import check_number, parse_seeds
+from radial.commands.train import check_number, parse_seeds, train_all
 from radial.core.errors import BadInput
 from radial.evaluation.threads import one_thread_for
 
 if TYPE_CHECKING:
+    from radial.cluster import Place
+    from radial.workflows.many import TrainJob
     from radial.workflows.reproduce import Result
 
 SEEDS = "0-2"  # trained where --seeds says nothing
@@ -29,7 +32,7 @@ def reproduce(
     only: tuple[str, ...] = (),
     train: bool = False,
     seeds: str | None = None,
-    jobs: int = 1,
+    scaling: Scaled = HERE,
     episodes: int | None = None,
     fresh: bool = False,
     learned: bool = False,
@@ -50,13 +53,13 @@ def reproduce(
         train: train the agents first, in runs/RECIPE-seedN, instead of taking the zoo's. Finished runs are kept,
             unfinished ones resumed. The median seed is the agent.
         seeds: to train with, such as 0-4; default: those of the table, of most 0-2.
-        jobs: how many runs to train at a time.
         episodes: per cell, of a figure starts or episodes of each agent; default: as many as the paper's.
         fresh: evaluate again what is known.
         learned: also play the columns of learned adversaries, which train against each agent first; --train does.
         fits: where these adversaries are kept, to be used again.
         released: a folder of agents that others released, to be evaluated in place as rows of their own.
         out: where the results are kept.
+        scaling: where jobs run.
         json: print one JSON object instead of a table.
     """
     from radial.recipes.recipe import recipe
@@ -65,8 +68,10 @@ def reproduce(
     from radial.workflows.paper_figures import FIGURES
 
     if table in FIGURES:
-        if only or train or seeds is not None:
-            raise BadInput(f"--only, --train and --seeds are for tables; {table} is a figure of the zoo's agents")
+        if only or train or seeds is not None or scaling != HERE:
+            raise BadInput(
+                f"--only, --train, --seeds and where jobs run are for tables; {table} is a figure of the zoo's agents"
+            )
         check_number("episodes", episodes, 1)
         _draw(table, out, episodes, fresh, json)
         return
@@ -74,19 +79,19 @@ def reproduce(
     rows = wanted.chosen(only)
     if not any(recipe(row.recipe).config.env.suite in ("atari", "procgen") for row in rows):
         one_thread_for((1,))  # vectors
-    check_number("jobs", jobs, 1)
+    check_number("jobs", scaling.jobs, 1)
     check_number("episodes", episodes, 1)
     if seeds is not None and not train:
         raise BadInput("--seeds needs --train")
     if released is not None and not released.is_dir():
         raise BadInput(f"--released takes a folder, got {released}")
-    runs = {}
+    place, runs = scaling.place(), {}
     if train:
         chosen = {row.recipe: parse_seeds(seeds or row.seeds or SEEDS) for row in rows if row.file is None}
-        runs = _train(chosen, jobs)
+        runs = _train(chosen, place, scaling.storage)
     result = filling.reproduce(
         wanted, out, only=only, runs=runs, episodes=episodes, fresh=fresh, watch=watch, learned=learned or train,
-        fits=fits, released=released,
+        fits=fits, released=released, place=place if place.on == "ray" else None, storage=scaling.storage, say=say,
     )  # fmt: skip
     _write(result, out)
     shown = result.only(only)
@@ -116,7 +121,7 @@ def _draw(name: str, out: Path, episodes: int | None, fresh: bool, as_json: bool
         sys.stdout.write(text)
 
 
-def _train(seeds: Mapping[str, Sequence[int]], jobs: int) -> dict[str, list[Path]]:
+def _train(seeds: Mapping[str, Sequence[int]], place: "Place", storage: str | None) -> dict[str, list[Path]]:
     """Finished runs by recipe, whatever had to be trained for it: first what others start from, seed by seed.
 
     seeds  of each recipe
@@ -128,14 +133,18 @@ def _train(seeds: Mapping[str, Sequence[int]], jobs: int) -> dict[str, list[Path
     for name, those in seeds.items():
         if (init := recipe(name).init) is not None:
             starts.setdefault(init, set()).update(those)
-    for name, those in (starts | {name: set(those) for name, those in seeds.items()}).items():
-        check_trainable(recipe(name).config, min(those))
+    for name in (*starts, *seeds):
+        check_trainable(recipe(name).config, min(starts.get(name) or seeds[name]))
     first = {name: sorted(those | set(seeds.get(name, ()))) for name, those in starts.items()}
     for wave in (first, {name: those for name, those in seeds.items() if name not in first}):
-        commands = {f"{name}-seed{seed}": _command(name, seed) for name, those in wave.items() for seed in those}
+        pairs = [(name, seed) for name, those in wave.items() for seed in those]
+        if place.on == "ray":
+            train_all([_job(name, seed, storage) for name, seed in pairs], place)
+            continue
+        commands = {f"{name}-seed{seed}": _command(name, seed, storage) for name, seed in pairs}
         missing = {name: command for name, command in commands.items() if command}
         if missing:
-            run_all(missing, jobs)
+            run_all(missing, place.workers)
     return {name: [_folder(name, seed) for seed in those] for name, those in seeds.items()}
 
 
@@ -143,7 +152,19 @@ def _folder(name: str, seed: int) -> Path:
     return Path("runs") / f"{name}-seed{seed}"
 
 
-def _command(name: str, seed: int) -> list[str]:
+def _job(name: str, seed: int, storage: str | None) -> "TrainJob":
+    """The training of a seed of a recipe, from the agent it starts from, which must be there."""
+    from radial.agents.convert import own
+    from radial.recipes.recipe import recipe
+    from radial.workflows.loading import open_agent
+    from radial.workflows.many import TrainJob
+
+    known = recipe(name)
+    start = None if known.init is None else own(open_agent(_folder(known.init, seed)), "init")
+    return TrainJob(name, known.config, seed, _folder(name, seed).absolute(), storage, init=start)
+
+
+def _command(name: str, seed: int, storage: str | None) -> list[str]:
     """The arguments that train a seed of a recipe, or resume it; none if it is finished."""
     from radial.recipes.recipe import recipe
     from radial.runs.run import CONFIG
@@ -154,7 +175,8 @@ def _command(name: str, seed: int) -> list[str]:
         return []
     resume = ["--resume"] if (folder / CONFIG).exists() else []
     start = ["--init", str(_folder(init, seed))] if init is not None else []
-    return ["train", name, "--seed", str(seed), "--out", str(folder), "--threads", "1", *start, *resume]
+    kept = [] if storage is None else ["--storage", storage]
+    return ["train", name, "--seed", str(seed), "--out", str(folder), "--threads", "1", *start, *kept, *resume]
 
 
 def _write(result: "Result", out: Path) -> None:

@@ -3,7 +3,9 @@
 How one is trained is in `workflows.train`; how several processes are looked after is in `processes`.
 """
 
-from collections.abc import Iterator
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +15,14 @@ import tyro
 
 from radial.commands.limits import MOST, check_limits
 from radial.commands.processes import run_all
+from radial.commands.scaling import HERE, Scaled
 from radial.core.checks import brief, check_most, check_whole
 from radial.core.errors import BadInput
 
 if TYPE_CHECKING:
+    from radial.cluster import Place
     from radial.recipes.recipe import Config
+    from radial.workflows.many import TrainJob
 
 MOST_SEEDS = 10_000  # at a time
 TRACEBACK = "error.txt"  # in a run's folder
@@ -37,6 +42,7 @@ class Order:
     settings: tuple[str, ...]
     track: str
     track_project: str
+    storage: str | None
 
     def __post_init__(self) -> None:
         if self.recipe is None and (self.env is None or self.algorithm is None):
@@ -63,6 +69,7 @@ class Order:
         options = {
             "--env": self.env, "--algorithm": self.algorithm, "--steps": self.steps, "--num-envs": self.num_envs,
             "--init": self.init, "--device": self.device, "--track": self.track, "--track-project": self.track_project,
+            "--storage": self.storage,
         }  # fmt: skip
         given = [part for name, value in options.items() if value is not None for part in (name, str(value))]
         settings = [part for setting in self.settings for part in ("--set", setting)]
@@ -75,7 +82,7 @@ def train(
     algorithm: str | None = None,
     seed: int | None = None,
     seeds: str | None = None,
-    jobs: int = 1,
+    scaling: Scaled = HERE,
     steps: int | None = None,
     num_envs: int | None = None,
     threads: int | None = None,
@@ -98,8 +105,9 @@ def train(
         env: another environment for the recipe's settings, or the one of a training without a recipe.
         algorithm: ppo, dqn or a3c: a training without a recipe, with defaults for the kind of observations.
         seed: random seed; default 0.
-        seeds: several random seeds, such as 0-4; each is a process with one thread, in DIR/seedN with --out DIR.
-        jobs: how many of these processes at a time.
+        seeds: several random seeds, such as 0-4; each is a process with one thread, in DIR/seedN with --out DIR. With
+            --on ray finished seeds are skipped and others resumed.
+        scaling: where jobs run.
         steps: env steps, such as 300000 or 3e5; the recipe's ramps shrink or stretch in proportion.
         num_envs: parallel environments.
         threads: of torch and of the simulator. Default: one torch thread, which is fastest for small networks, and
@@ -116,21 +124,68 @@ def train(
     if seed is not None and seeds is not None:
         raise BadInput("give --seed or --seeds, not both")
     check_number("threads", threads, 1)
-    check_number("jobs", jobs, 1)
-    order = Order(recipe, env, algorithm, steps, num_envs, device, init, settings, track, track_project)
+    check_number("jobs", scaling.jobs, 1)
+    place = scaling.place()
+    kept = scaling.storage if out is None or seeds is None else in_storage(scaling.storage, out.absolute().name)
+    order = Order(recipe, env, algorithm, steps, num_envs, device, init, settings, track, track_project, kept)
     if seeds is None:
-        _train_one(order, seed or 0, threads, order.folder(seed or 0) if out is None else out, resume)
+        _train_one(order, seed or 0, threads, order.folder(seed or 0) if out is None else out, resume, place)
         return
+    if int(os.environ.get("WORLD_SIZE") or 1) > 1:
+        raise BadInput("--seeds is for one process: torchrun trains one seed on several")
     chosen = parse_seeds(seeds)
     folders = {n: order.folder(n) if out is None else out / f"seed{n}" for n in chosen}
-    _prepared(order, chosen[0])  # refuse once, not once per process
+    config, source = _prepared(order, chosen[0])  # refuse once, not once per process
+    if place.on == "ray":
+        _on_cluster(order, config, source, folders, place)
+        return
     if not resume:
         _check_free(*folders.values())
-    given = [*(["--resume"] if resume else []), "--threads", str(threads or 1)]
-    run_all({f"seed {n}": [*order.command(), "--seed", str(n), "--out", str(folders[n]), *given] for n in chosen}, jobs)
+    given = [*(["--resume"] if resume else []), "--threads", str(threads or place.resources.cpus)]
+    run_all(
+        {f"seed {n}": [*order.command(), "--seed", str(n), "--out", str(folders[n]), *given] for n in chosen},
+        place.workers,
+    )
 
 
-def _train_one(order: Order, seed: int, threads: int | None, out: Path, resume: bool) -> None:
+def in_storage(storage: str | None, name: str) -> str | None:
+    """A folder of storage: where seeds are trained in DIR/seedN, another DIR has other ones."""
+    return None if storage is None else f"{storage.rstrip('/')}/{name}"
+
+
+def _on_cluster(
+    order: Order, config: "Config", source: str | None, folders: Mapping[int, Path], place: "Place"
+) -> None:
+    from radial.agents.convert import own
+    from radial.agents.zoo import resolve
+    from radial.runs.tracking import Tracking
+    from radial.workflows.loading import open_agent
+    from radial.workflows.many import TrainJob
+
+    start = None if order.init is None else own(open_agent(resolve(order.init)), "init")
+    track = Tracking(order.track, order.track_project)
+    jobs = [
+        TrainJob(order.name, config, n, folder.absolute(), order.storage, order.device, start, track, source)
+        for n, folder in folders.items()
+    ]
+    train_all(jobs, place)
+
+
+def train_all(jobs: "Sequence[TrainJob]", place: "Place") -> None:
+    """Do these trainings at a place, say how each ended, and exit with code 1 if one failed."""
+    from radial.commands.terminal import say, warnings_said
+    from radial.workflows.many import run_jobs
+
+    with warnings_said():
+        found = run_jobs(jobs, place, say)
+    failed = [each for each in found if each.error is not None]
+    if failed:
+        names = ", ".join(f"{each.name} seed {each.seed}" for each in failed)
+        say(f"radial: {len(failed)} of {len(found)} failed: {names}")
+        sys.exit(1)
+
+
+def _train_one(order: Order, seed: int, threads: int | None, out: Path, resume: bool, place: "Place") -> None:
     import torch
 
     from radial.agents.zoo import resolve
@@ -138,9 +193,15 @@ def _train_one(order: Order, seed: int, threads: int | None, out: Path, resume: 
     from radial.commands.terminal import say, warnings_said
     from radial.recipes.recipe import RECIPES
     from radial.runs.tracking import Tracking
+    from radial.training.ranks import follows
     from radial.workflows import train as training
 
     config, source = _prepared(order, seed)
+    if follows():  # a rank of torchrun that writes nothing and says nothing
+        torch.set_num_threads(threads or 1)
+        start = None if order.init is None else resolve(order.init)
+        training.train(config, seed, init=start, device=order.device)
+        return
     if not resume:
         _check_free(out)
     if source:
@@ -156,7 +217,8 @@ def _train_one(order: Order, seed: int, threads: int | None, out: Path, resume: 
     with warnings_said(), traceback_kept(out):
         training.train(
             config, seed, out=out, resume=resume, init=start, device=order.device, threads=threads, recipe=order.name,
-            track=Tracking(order.track, order.track_project), origin=source,
+            track=Tracking(order.track, order.track_project), origin=source, storage=order.storage,
+            address=place.address,
         )  # fmt: skip
     say(f"the agent is in {out}: radial evaluate {out}")
 

@@ -119,6 +119,10 @@ def mirrored(copy: Callable[[Path], None]) -> Iterator[None]:
         _COPY.reset(token)
 
 
+class InUse(BadInput):
+    """Another process holds the run's folder."""
+
+
 class Run:
     """A folder readable without us: config.json, metrics.jsonl, TensorBoard events in tb/, checkpoints/.
 
@@ -309,6 +313,10 @@ class Run:
         with suppress(OSError):  # a handler may interrupt a print, so it must not print
             os.write(2, b"\nradial: stopping after this update; once more to stop at once\n")
 
+    def at_end(self, work: Callable[[], None]) -> None:
+        """Do something when the run is closed, however it ends."""
+        self._cleanup.callback(work)
+
     def close(self) -> None:
         """Close the files, let go of the folder, give the signals back. Twice is once."""
         self._cleanup.close()
@@ -352,7 +360,7 @@ def _lock(folder: Path) -> int:
     except OSError:
         holder = os.read(handle, 500).decode(errors="replace").strip() or "unknown"
         os.close(handle)
-        raise BadInput(f"{folder} is in use by another process ({holder})") from None
+        raise InUse(f"{folder} is in use by another process ({holder})") from None
     os.ftruncate(handle, 0)
     os.write(handle, f"pid {os.getpid()} on {socket.gethostname()}\n".encode())
     return handle

@@ -6,18 +6,26 @@ a run resumes elsewhere. Checkpoints are verified when they are read, so half a 
 
 import os
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, TypeVar
 
 from radial.core.data import BadInput
 from radial.runs import checkpoint as store
 from radial.runs.files import one_line
-from radial.runs.run import CONFIG, LOCK, mirrored
+from radial.runs.run import CONFIG, LOCK, InUse, mirrored
+
+_T = TypeVar("_T")
+_PATIENCE = 60.0  # seconds in which a process that lost its node must let go of a run's folder
 
 NOT_COPIED = {LOCK, "best"}  # the link to the best checkpoint is made anew from their scores
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,199}")
+
+
+class StorageFailed(OSError):
+    """Storage could not be read or written; the message is one line that names it."""
 
 
 class SharedStorage:
@@ -37,15 +45,25 @@ class SharedStorage:
             known = ", ".join(sorted(fsspec.available_protocols())[:8])
             raise BadInput(f"storage {where!r} cannot be used: {one_line(error)} (fsspec knows {known} …)") from None
 
+    def check(self) -> None:
+        """Refuse, before long work, storage that cannot be reached or written to; a folder is made if need be."""
+        try:
+            self._fs.makedirs(self._root, exist_ok=True)
+            probe = f"{self._root.rstrip('/')}/.radial-{os.getpid()}"
+            self._fs.pipe_file(probe, b"")
+            self._fs.rm_file(probe)
+        except Exception as error:  # noqa: BLE001  every protocol has errors of its own
+            raise BadInput(f"storage {self.where} cannot be written to: {one_line(error)}") from None
+
     def _path(self, name: str, *parts: str) -> str:
         if not _NAME.fullmatch(name):
             raise BadInput(f"a run in storage must be named by letters, digits and . _ + -, got {name!r}")
         return "/".join([self._root.rstrip("/"), name, *parts])
 
-    def has(self, name: str) -> bool:
-        """Whether a run of this name is there."""
+    def has(self, name: str, part: str = CONFIG) -> bool:
+        """Whether a run of this name is there, or another part of it."""
         with self._said():
-            return bool(self._fs.exists(self._path(name, CONFIG)))
+            return bool(self._fs.exists(self._path(name, *PurePosixPath(part).parts)))
 
     def push(self, name: str, folder: Path) -> None:
         """Copy what is new; a checkpoint's manifest last, and the config before anything, so that `has` is true."""
@@ -66,9 +84,12 @@ class SharedStorage:
         self._fs.put_file(str(path), temporary)
         self._fs.mv(temporary, target)
 
-    def fetch(self, name: str, folder: Path) -> bool:
-        """Copy a run here, unless its folder is here already; return whether one was copied."""
-        if (folder / CONFIG).exists() or not self.has(name):
+    def fetch(self, name: str, folder: Path, part: str = CONFIG) -> bool:
+        """Copy a run here, unless a part of it is here already or not there; return whether one was copied.
+
+        part  its config: any run will do. The card of its agent: a finished one, also over an unfinished one
+        """
+        if (folder / part).exists() or not self.has(name, part):
             return False
         with self._said():
             for key in self._sizes(name):
@@ -79,6 +100,19 @@ class SharedStorage:
                 target.parent.mkdir(parents=True, exist_ok=True)
                 self._fs.get_file(self._path(name, *relative.parts), str(target))
         return True
+
+    def push_file(self, name: str, path: Path) -> None:
+        """Copy one file to NAME/FILE there."""
+        with self._said():
+            self._put(path, self._path(name, path.name))
+
+    def fetch_file(self, name: str, path: Path) -> bool:
+        """Copy NAME/FILE here; return whether there is one."""
+        with self._said():
+            there = bool(self._fs.exists(self._path(name, path.name)))
+            if there:
+                self._fs.get_file(self._path(name, path.name), str(path))
+            return there
 
     def _sizes(self, name: str) -> dict[str, int]:
         """All files of a run, by their path in it, with their sizes."""
@@ -91,13 +125,13 @@ class SharedStorage:
 
     @contextmanager
     def _said(self) -> Iterator[None]:
-        """Whatever goes wrong there becomes one OSError that names the storage."""
+        """Whatever goes wrong there becomes one error that names the storage."""
         try:
             yield
         except BadInput:
             raise
         except Exception as error:  # noqa: BLE001  every protocol has errors of its own
-            raise OSError(f"storage {self.where} failed: {one_line(error)}") from None
+            raise StorageFailed(f"storage {self.where} failed: {one_line(error)}") from None
 
     @contextmanager
     def kept(self, name: str, folder: Path) -> Iterator[None]:
@@ -106,6 +140,18 @@ class SharedStorage:
         with mirrored(lambda where: self.push(name, where)):
             yield
         self.push(name, folder)
+
+
+def patiently(work: Callable[[], _T]) -> _T:
+    """Do something in a run's folder; wait for the process before, whose node died but not yet itself."""
+    give_up = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            return work()
+        except InUse:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(1.0)
 
 
 def _order(path: Path) -> tuple[int, str]:

@@ -31,6 +31,7 @@ from radial.training.exploration import Detour, explore
 from radial.training.off_policy import look, passed, restore
 from radial.training.precision import bfloat16_is_fast, products_in
 from radial.training.ramp import Guide, time_at
+from radial.training.ranks import Together, only_follows
 from radial.training.replay import Replay, Sample, check_memory, in_words
 from radial.training.replay_disk import ReplayFolder
 from radial.training.rollouts import Returns, shown
@@ -59,7 +60,8 @@ def train_dqn(
         out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet, verify=folder.verify, track=track,
     ) as run:  # fmt: skip
         actor, learner, replay, rng = set_up(config, seed, torch.device(device), init, run.note)
-        returns, step = Returns(config.num_envs), 0
+        follows = only_follows(run, partial(Together, learner, Sample, config.batch, shared=("target",)))
+        returns, step = Returns(config.num_envs), config.total_steps if follows else 0
         if config.precision != "float32" and not bfloat16_is_fast():
             run.note(f"precision: this processor has no {config.precision} products; float32 is faster here")
         adversary = None if attack is None else RolloutAttack(attack, actor, config.attack_probability, config.compile)
@@ -85,8 +87,7 @@ def train_dqn(
                 detour = Detour.none(config.num_envs, config.exploration_length, rng.device)
 
             # ------------------------------------------------------------------------------------------------- act
-            between = adversary if config.attack_on != "replay" else None
-            between = between if between is not None and between.begin(config.attack_radius(step)) else None
+            between = _between(config, adversary, step)
             action = explore(acting, obs.to(device), config.exploration(step), rng, detour, between).cpu()
             seen = env.step(action)
             rounds.wait()
@@ -161,6 +162,12 @@ def _hand_over(learner: "QLearner", actor: QAgent, acting: QAgent) -> None:
     learner.write_back()
     if acting is not actor:
         acting.load_state_dict(actor.state_dict())
+
+
+def _between(config: DQNConfig, adversary: RolloutAttack | None, step: int) -> RolloutAttack | None:
+    """The attack on what the agent acts on, if there is one at this step."""
+    acts = adversary is not None and config.attack_on != "replay" and adversary.begin(config.attack_radius(step))
+    return adversary if acts else None
 
 
 class _Losses(nn.Module):

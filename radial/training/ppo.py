@@ -24,7 +24,6 @@ from radial.core.agent import Agent, Attack
 from radial.core.data import LATER, BadInput, Continuous, EnvSpec, VecEnv
 from radial.core.schedules import Constant, Schedule, settle
 from radial.envs.make import make_env
-from radial.envs.wrapper import as_trained
 from radial.losses.policy import gae
 from radial.objectives.base import Objective
 from radial.objectives.surrogate import OBJECTIVES, SA, Plain, RadialOverlap, RadialReleased, WocaR
@@ -35,7 +34,9 @@ from radial.training.adversary import Joining, Opponent, RolloutAttack, check_at
 from radial.training.partners import Partners
 from radial.training.ppo_update import STANDARDIZE, Learner, Limits, Minibatch
 from radial.training.ramp import Guide, some, time_at
-from radial.training.rollouts import Returns, Rollout, check_rollout, collect, shown
+from radial.training.ranks import only_follows
+from radial.training.rollouts import Acting, Returns, Rollout, check_rollout, shown
+from radial.training.runners import InLoop, Runners, Stage
 from radial.training.sight import PPOAgent, Sight, agent_to_train, sight_of
 from radial.training.worst_critic import WorstCritic
 
@@ -99,10 +100,11 @@ class PPOConfig:
     turns: Turns | None = field(default=None, metadata=LATER)  # the attack is an adversary that learns in turns
     network: str = field(default="impala", metadata=LATER)  # for frames, a key of FRAME_AGENTS
     start: str = field(default=DEFAULT, metadata=LATER)  # of the network that decides, a key of STARTS
+    num_runners: int = field(default=0, metadata=LATER)  # Ray actors that share the environments; 0: act in the loop
 
     def __post_init__(self) -> None:
         checks.whole(self, "total_steps", "num_envs", "rollout", "epochs", "minibatch", "checkpoint_every", "chunk")
-        checks.whole(self, "value_first", least=0)
+        checks.whole(self, "value_first", "num_runners", least=0)
         checks.kind(self, "env", EnvSpec)
         checks.kind(self, "turns", Turns)
         if self.turns is not None and self.attack is None:
@@ -125,6 +127,7 @@ class PPOConfig:
             raise BadInput(f"min_std must be ≤ max_std, got {self.min_std} and {least}")
         if self.rollout % self.num_envs:
             raise BadInput(f"rollout must be a multiple of num_envs, got {self.rollout} and {self.num_envs}")
+        self._check_runners()
         if not 2 <= self.minibatch <= self.rollout // 2:
             raise BadInput(f"minibatch must lie in 2 … rollout/2 = {self.rollout // 2}, got {self.minibatch}")
         checks.sizes(self, "hidden")
@@ -136,6 +139,12 @@ class PPOConfig:
         if isinstance(self.objective, SA) and self.objective.anchored and not self.anchor:
             raise BadInput("anchor must be > 0 for an objective that is anchored, got 0")
         self._check_standardize()
+
+    def _check_runners(self) -> None:
+        if self.num_runners and self.num_envs % self.num_runners:
+            raise BadInput(f"num_runners must divide num_envs, got {self.num_runners} and {self.num_envs}")
+        if self.num_runners and self.turns is not None:
+            raise BadInput("num_runners must be 0 where turns are set: the adversary acts in environments of its own")
 
     def _check_standardize(self) -> None:
         if self.standardize not in STANDARDIZE:
@@ -180,6 +189,7 @@ def train_ppo(
     threads: int | None = None,
     quiet: bool = False,
     track: Tracking | None = None,
+    address: str | None = None,
 ) -> PPOAgent:
     """Train an agent. With `out`, everything is logged and saved there and a stopped run can be resumed.
 
@@ -189,6 +199,7 @@ def train_ppo(
              frozen
     guide    sets the clock of the schedules; None: they follow the env steps
     make     makes the environments of config.env, or others around them; None: `make_env`
+    address  of the Ray cluster of the runners; None: one is started here
     """
     check_attack(attack, config.attack)
     if config.anchor and init is None:
@@ -196,6 +207,8 @@ def train_ppo(
     settings = recorded(config, seed, init, guide)
     with Run.open(out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet, track=track) as run:
         agent, learner, scale, rng = set_up(config, seed, torch.device(device), init, make)
+        if only_follows(run, learner.join):
+            return agent
         attacked = attack is not None
         anchor = sight_of(copy.deepcopy(agent), attacked) if config.anchor else None
         step, update = 0, 0
@@ -205,23 +218,20 @@ def train_ppo(
         if run.restored is not None:
             with run.restoring():
                 step, update = _restore(run, agent, learner, scale, returns, rng, guide, partners)
-        env: VecEnv | None = None
+        stage = stage_of(config, actor, attack, seed, torch.device(device), make, threads, address)
+        run.at_end(stage.close)
+        x: Tensor | None = None
         while step < config.total_steps:
-            if env is None:  # at the start and after each checkpoint, in interrupted and uninterrupted runs alike
-                at = derived_seed(seed, "envs", step)
-                made = (make or make_env)(config.env, config.num_envs, at, threads=threads)
-                env = as_trained(agent, made)
-                run.check_engine(env.engine)
-                actor.begin()
-                x = actor.observe(env.reset().to(device))
-                actor.finish()
+            if x is None:  # at the start and after each checkpoint, in interrupted and uninterrupted runs alike
+                x = stage.begin(derived_seed(seed, "envs", step))
+                run.check_engine(stage.engine)
                 scale.returns.zero_()
                 returns.forget()
 
             # ------------------------------------------------------------------------------------------------- act
             began, before = time.perf_counter(), step
             between, scaled = partners.between(config.attack_radius(step)), scale if config.scale_rewards else None
-            rollout, x = collect(env, x, actor, scaled, returns, config.rollout // config.num_envs, rng, between)
+            rollout, x = stage.act(x, scaled, returns, rng, between, update)
             left = 1 - step / config.total_steps if config.anneal else 1.0  # of the learning rates
             step += int(rollout.real.sum())
             update += 1
@@ -240,15 +250,17 @@ def train_ppo(
             if guide is not None:
                 metrics |= guide.look(step, agent, sight.prepared(some(data.x)), returns.shared())
             metrics["charts/SPS"] = (step - before) / (time.perf_counter() - began)
-            metrics |= returns.metrics() | {f"robust/{name}": value for name, value in scheduled.items()}
+            metrics |= (
+                stage.metrics() | returns.metrics() | {f"robust/{name}": value for name, value in scheduled.items()}
+            )
             run.log(step, metrics)
             run.progress(step, **shown(metrics))
             if update % config.checkpoint_every == 0 or step >= config.total_steps or run.signal is not None:
                 tensors, state = _state(agent, learner, scale, returns, rng, step, update)
-                state |= {"engine": dict(env.engine)} | ({} if guide is None else {"guide": guide.ramp.state()})
+                state |= {"engine": dict(stage.engine)} | ({} if guide is None else {"guide": guide.ramp.state()})
                 run.save(step, tensors | partners.state(), state, score=returns.mean())
-                env.close()
-                env = None
+                stage.leave()
+                x = None
                 partners.leave()
             if run.signal is not None and step < config.total_steps:
                 raise Stopped(run.signal)
@@ -303,6 +315,18 @@ def set_up(
     )  # fmt: skip
     rng = torch.Generator(device).manual_seed(derived_seed(seed, "actions"))
     return agent, learner, scale, rng
+
+
+def stage_of(
+    config: PPOConfig, actor: Acting, attack: Any, seed: int, device: torch.device, make: Making | None,
+    threads: int | None, address: str | None,
+) -> Stage:  # fmt: skip
+    """Who acts: the loop itself, or runners."""
+    if config.num_runners and make is not None:
+        raise BadInput("num_runners must be 0 for environments that only this process can make")
+    if config.num_runners:
+        return Runners(config, actor, attack, seed, device, address)
+    return InLoop(config, actor, make, device, threads)
 
 
 def partners_of(

@@ -11,12 +11,13 @@ import torch
 from torch import Tensor, nn
 
 from radial.agents.policies import GaussianAgent
-from radial.core.data import Loss
+from radial.core.data import BadInput, Loss
 from radial.core.schedules import Schedule
 from radial.losses.policy import standardize, value_loss
 from radial.objectives.base import Coefficients, Objective
-from radial.objectives.surrogate import Batch, family
+from radial.objectives.surrogate import Batch, RadialReleased, family
 from radial.training.adam import AdamState, adam, start
+from radial.training.ranks import Together
 from radial.training.sight import PPOAgent, Sight, sight_of
 from radial.training.update import Update, stop_if_not_finite
 
@@ -105,6 +106,22 @@ class Learner(Update):
         of_critic_flat = self.flat.join(zeros | of_critic)
         # One vector, two learning rates: Adam is elementwise, so this is two optimisers.
         self.rates = policy_rate * (1 - of_critic_flat) + value_rate * of_critic_flat
+
+    def join(self) -> Together:
+        """Take the steps with other ranks from now on."""
+        if self.limits.standardize == "minibatch" and isinstance(self.objective, RadialReleased):
+            raise BadInput("RadialReleased weighs raw against standardised advantages and cannot be shared by ranks")
+        limits = self.limits
+        assert isinstance(self.losses, _Losses)
+        self.losses.limits = limits._replace(standardize="batch")  # `whole` standardises
+
+        def whole(data: Minibatch) -> Minibatch:
+            if limits.standardize == "batch":
+                return data
+            worst = data.worst if data.worst.ndim > 1 else standardize(data.worst)
+            return data._replace(advantage=standardize(data.advantage), worst=worst)
+
+        return Together(self, Minibatch, self.minibatch, chunk=self.chunk or 1, whole=whole)
 
     def restore(self, moments: Mapping[str, Tensor]) -> None:
         """Resume from a saved state of Adam and the agent's current parameters."""

@@ -5,7 +5,7 @@ The actor is passed in; learning from a rollout is left to the algorithms.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -130,6 +130,18 @@ class Returns:
         }
 
 
+class Columns(NamedTuple):
+    """A rollout as the environments gave it, with leading (T, N); `x` has one row more."""
+
+    x: Tensor
+    action: Tensor
+    reward: Tensor
+    score: Tensor
+    terminated: Tensor
+    ended: Tensor
+    real: Tensor
+
+
 def collect(
     env: VecEnv,
     x: Tensor,
@@ -141,6 +153,14 @@ def collect(
     adversary: Opponent | None = None,
 ) -> tuple[Rollout, Tensor]:
     """Act for `steps` steps in every env from the kept observations x; return the rollout and the next x."""
+    columns, x = act_out(env, x, actor, steps, rng, adversary)
+    return to_learn_from(columns, scale, returns, x.device), x
+
+
+def act_out(
+    env: VecEnv, x: Tensor, actor: Acting, steps: int, rng: torch.Generator, adversary: Opponent | None = None
+) -> tuple[Columns, Tensor]:
+    """Act for `steps` steps in every env from the kept observations x; return the columns and the next x."""
     actor.begin()
     rows: list[tuple[Tensor, ...]] = []
     noise = actor.agent.noise(rng, steps, env.num_envs)
@@ -158,12 +178,16 @@ def collect(
     assert obs is not None
     x = actor.observe(obs)
     actor.finish()
-    xs, actions, *columns = zip(*rows, strict=True)
-    reward, score, terminated, ended, real = (torch.stack(column) for column in columns)
+    xs, *columns = zip(*rows, strict=True)
+    return Columns(torch.stack([*xs, x]), *(torch.stack(column) for column in columns)), x
+
+
+def to_learn_from(columns: Columns, scale: RewardScale | None, returns: Returns, device: torch.device) -> Rollout:
+    """The rollout to learn from: rewards scaled, episodes counted."""
+    x, action, reward, score, terminated, ended, real = columns
     returns.add(score, ended, real)
     reward = reward if scale is None else scale.over_time(reward, ended, real)
-    learned = (torch.stack(actions), *(column.to(x.device) for column in (reward, terminated, ended, real)))
-    return Rollout(torch.stack([*xs, x]), *learned), x
+    return Rollout(*(column.to(device) for column in (x, action, reward, terminated, ended, real)))
 
 
 def check_rollout(rollout: Rollout, step: int) -> None:

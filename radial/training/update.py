@@ -5,7 +5,7 @@ phase of the objective's schedules, the backward pass, clipping and the logged t
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -77,7 +77,9 @@ class Update:
         self._phases: dict[Objective, Phase] = {}
         self._phase: Phase | None = None
         self._ends: tuple[float | None, ...] = ()
-        self._at: dict[str, Tensor] = {}
+        self.at: dict[str, Tensor] = {}
+        self.clock = 0  # the env step of the schedules
+        self.together: Callable[..., tuple[Tensor, ...]] | None = None  # takes the steps where several ranks learn
         self._parts: Tensor | None = None  # summed since the last report
         self._count, self._names = 0, list[str]()
 
@@ -96,8 +98,8 @@ class Update:
                 run = Compiled(partial(self._pure, objective), self.compile)
                 self._phases[objective] = Phase(objective, run, [])
             self._phase = self._phases[objective]
-        at = self._phase.objective.coefficients(step)
-        self._at = {name: self.parameters.new_tensor(value) for name, value in at.items()}
+        self.clock, at = step, self._phase.objective.coefficients(step)
+        self.at = {name: self.parameters.new_tensor(value) for name, value in at.items()}
         return self._phase
 
     def noise(self, like: Tensor, rng: torch.Generator) -> Tensor:
@@ -109,7 +111,8 @@ class Update:
     def step(self, data: Any, noise: Tensor, **own: Any) -> tuple[Tensor, ...]:
         """The outputs of `finish` for a NamedTuple of tensors (B, …), and the loss's own outputs per row."""
         assert self._phase is not None, "move_to comes first"
-        *outputs, parts = self._phase.run(parameters=self.parameters, data=data, noise=noise, at=self._at, **own)
+        run = self.together or self._phase.run
+        *outputs, parts = run(parameters=self.parameters, data=data, noise=noise, at=self.at, **own)
         if self._names != self._phase.parts:  # a new phase has other terms: restart their means
             self._names, self._parts, self._count = self._phase.parts, None, 0
         self._parts, self._count = parts if self._parts is None else self._parts + parts, self._count + 1
@@ -119,13 +122,23 @@ class Update:
         self, objective: Objective, parameters: Tensor, data: Any, noise: Tensor, at: Mapping[str, Tensor], **own: Any
     ) -> tuple[Tensor, ...]:
         """The compiled function: gradient, clipping, `finish`; the terms of the loss (K,) come last."""
+        gradient, parts, *rows = self.share(objective, parameters, data, noise, at, own)
+        return *self.finish(parameters, self.clipped(gradient), own), *rows, parts
+
+    def share(
+        self, objective: Objective, parameters: Tensor, data: Any, noise: Tensor, at: Mapping[str, Tensor],
+        own: Mapping[str, Any],
+    ) -> tuple[Tensor, ...]:  # fmt: skip
+        """The gradient (P,) of some data, the terms of the loss (K,) and its outputs per row."""
         found = [self._gradient(objective, parameters, *piece, at, own) for piece in self.pieces(data, noise)]
         # Pieces have one size and every loss is a mean, so the mean of their gradients is that of the batch.
-        outputs = found[0] if len(found) == 1 else [torch.stack(each).mean(0) for each in zip(*found, strict=True)]
-        gradient, parts, *rows = outputs
-        if self.max_grad_norm is not None:
-            gradient = gradient * (self.max_grad_norm / (torch.linalg.vector_norm(gradient) + 1e-6)).clamp(max=1.0)
-        return *self.finish(parameters, gradient, own), *rows, parts
+        return found[0] if len(found) == 1 else tuple(torch.stack(each).mean(0) for each in zip(*found, strict=True))
+
+    def clipped(self, gradient: Tensor) -> Tensor:
+        """The gradient, no longer than `max_grad_norm`."""
+        if self.max_grad_norm is None:
+            return gradient
+        return gradient * (self.max_grad_norm / (torch.linalg.vector_norm(gradient) + 1e-6)).clamp(max=1.0)
 
     def _gradient(
         self, objective: Objective, parameters: Tensor, data: Any, noise: Tensor, at: Mapping[str, Tensor],

@@ -3,11 +3,14 @@ from pathlib import Path
 
 import pytest
 
+from radial.cluster import Place
 from radial.core.data import BadInput
+from radial.jobs_test import through_pickle
 from radial.reports import standings
-from radial.workflows import leaderboard as board
+from radial.workflows import board
+from radial.workflows.challenges import CHALLENGES, Challenge, protocol
 from radial.workflows.entrants import entrants
-from radial.workflows.leaderboard import CHALLENGES, Challenge, leaderboard, protocol
+from radial.workflows.leaderboard import leaderboard
 from radial.workflows.protocol import hashed
 
 TINY = {"cartpole": Challenge("CartPole", "CartPole-v1", (0.4,), ("random", "pgd"), "acr", "ibp", {}, 2, 2)}
@@ -69,3 +72,22 @@ def test_bad_input_is_named(settings: dict[str, object], field: str, tmp_path: P
     with pytest.raises(BadInput, match=field):
         leaderboard(tmp_path, **settings)  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
+
+
+def test_side_by_side_it_is_the_same_and_a_copy_is_in_storage(small_zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    called = through_pickle(monkeypatch)
+    one = leaderboard(small_zoo / "a", challenges=TINY)
+    storage, said = str(small_zoo / "shared"), list[str]()
+    where = Place(workers=2)
+    two = leaderboard(small_zoo / "b", challenges=TINY, place=where, storage=storage, say=said.append)
+    assert timeless(one["tasks"]) == timeless(two["tasks"])
+    assert len(said) == len(called) == 8  # two agents: clean, certificate, two attacks
+    monkeypatch.setattr(board, "evaluate", None)
+    third = leaderboard(small_zoo / "c", challenges=TINY, place=where, storage=storage)  # as if on another machine
+    assert third["tasks"] == two["tasks"]
+    late = leaderboard(small_zoo / "d", challenges=TINY, place=where, budget=0)
+    assert late["waiting"] == ["zoo/cartpole-dqn", "zoo/cartpole-radial-dqn"]
+
+
+def timeless(tasks: object) -> str:
+    return json.dumps(tasks, sort_keys=True)

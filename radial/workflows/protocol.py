@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Protocol
 
 import torch
@@ -33,12 +34,14 @@ from radial.evaluation.reach import reach
 from radial.recipes.tables import Column
 from radial.runs.files import Corrupt, DiskFull, read_json, write_atomic
 from radial.runs.run import derived_seed
+from radial.runs.storage import SharedStorage, StorageFailed
 
 EPISODES = 50  # as in the paper, but for Atari and ProcGen
 EPISODES_OF = {"atari": 20, "procgen": 1_000}  # by suite
 ENVS = 50  # at most, side by side
 SEED = 1234  # of every evaluation; training seeds are small numbers
 EVALUATIONS = "evaluations"  # the field of a results file that holds them
+RESULTS = "results"  # the folder of storage with copies of results files
 
 # Columns that are certified and not attacked: which function with which settings, all part of a result's key.
 CERTIFICATES: dict[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
@@ -201,8 +204,13 @@ class EvaluatedAgent:
 class Attacked(Protocol):
     """An agent that adversaries learn against."""
 
-    name: str
-    agent: Any
+    @property
+    def name(self) -> str:
+        """That a person reads."""
+
+    @property
+    def agent(self) -> Any:
+        """The agent itself."""
 
     @property
     def sha256(self) -> str:
@@ -210,16 +218,20 @@ class Attacked(Protocol):
 
 
 def adversary_for(
-    subject: Attacked, env: EnvSpec, name: str, attack: Adversary, radius: float, fits: Path | None
-) -> Attack:
-    """An adversary fitted to an agent at a radius, from the folder `fits` if it is there, else kept there."""
+    subject: Attacked, env: EnvSpec, name: str, attack: Adversary, radius: float, fits: Path | None,
+    storage: str | None = None,
+) -> Attack:  # fmt: skip
+    """An adversary fitted to an agent at a radius, from the folder `fits` if it is there, else kept there.
+
+    storage  a shared folder or a URI for copies of the unfinished fit
+    """
     aimed, seed = attack.aimed(radius, math.inf), derived_seed(SEED, "fit", name)
     if fits is None:
         return aimed.fit(subject.agent, env, seed)
     folder = fits / f"{Path(subject.name).name}-{subject.sha256[:8]}-{name}-{radius:.4g}"
     if (folder / ATTACK_FOLDER / CARD).is_file():
         return load_attack(folder)
-    found = aimed.fit(subject.agent, env, seed, out=folder, resume=True, quiet=False)
+    found = aimed.fit(subject.agent, env, seed, out=folder, resume=True, quiet=False, storage=storage)
     save_attack(found, folder / ATTACK_FOLDER)
     return found
 
@@ -257,11 +269,18 @@ Measure = Callable[[EvaluatedAgent, Column], CellResult]
 class Book:
     """A JSON file whose field `evaluations` holds every finished evaluation under the hash of its key."""
 
-    def __init__(self, path: Path, *, episodes: int = EPISODES, fresh: bool = False, watch: Watcher = silent) -> None:
-        """Open the file if it is there; `fresh` plays again what it holds."""
+    def __init__(
+        self, path: Path, *, episodes: int = EPISODES, fresh: bool = False, watch: Watcher = silent,
+        storage: str | None = None,
+    ) -> None:  # fmt: skip
+        """Open the file if it is there; `fresh` plays again what it holds.
+
+        storage  for a copy of the file, whose results are known as well
+        """
         _check_writable(path)
         self.path, self.episodes, self._watch = path, episodes, watch
-        self._results = _read(path)
+        self._storage = None if storage is None else SharedStorage(storage)
+        self._results = self._stored() | _read(path)
         self._stale = set(self._results) if fresh else set()
 
     def find(self, agent: EvaluatedAgent, column: Column) -> CellResult | None:
@@ -279,10 +298,27 @@ class Book:
         if known is not None and known.key not in self._stale:
             return known
         found = play()
-        self._results[found.key] = found
-        self._stale.discard(found.key)
-        self.save()
+        self.add(found)
         return found
+
+    def lacks(self, key: Mapping[str, Any]) -> bool:
+        """Whether the result under a key must be played."""
+        return hashed(key) not in self._results or hashed(key) in self._stale
+
+    def add(self, *found: CellResult) -> None:
+        """Keep results, and save them at once."""
+        for one in found:
+            self._results[one.key] = one
+            self._stale.discard(one.key)
+        self.save()
+
+    def _stored(self) -> dict[str, CellResult]:
+        """The results of the copy in storage."""
+        if self._storage is None:
+            return {}
+        with TemporaryDirectory() as folder:
+            copy = Path(folder) / self.path.name
+            return _read(copy) if self._storage.fetch_file(RESULTS, copy) else {}
 
     def save(self, document: Mapping[str, Any] | None = None) -> None:
         """Write all results and the fields of `document`; results another process added meanwhile stay."""
@@ -295,7 +331,9 @@ class Book:
                 whole.pop(EVALUATIONS, None)  # the long part comes last
                 whole[EVALUATIONS] = {key: dict(found.facts) for key, found in sorted(self._results.items())}
                 write_atomic(self.path, json.dumps(whole, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
-        except DiskFull:
+            if self._storage is not None:
+                self._storage.push_file(RESULTS, self.path)
+        except (DiskFull, StorageFailed):
             raise
         except OSError as error:
             raise BadInput(f"{self.path} cannot be written: {error.strerror}") from None

@@ -4,22 +4,25 @@ Which cells there are is in `recipes.tables`, how one is evaluated in `protocol`
 """
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from radial.agents.zoo import zoo_folder, zoo_names
+from radial.cluster import Place
 from radial.core.checks import check_whole
 from radial.core.data import BadInput
 from radial.recipes.recipe import Cell, recipe
 from radial.recipes.tables import LABELS, Column, Row, Table
+from radial.workflows.cell_jobs import play_missing
 from radial.workflows.protocol import ADVERSARIES, EVALUATIONS, SEED, Book, CellResult, EvaluatedAgent, Watcher, silent
 from radial.workflows.seeds import (
     agents_of,
     card_config,
     evaluate_seeds,
     how_to_train,
+    seed_columns,
     seeds_on_card,
     selection_column,
     selection_rule,
@@ -201,6 +204,9 @@ def reproduce(
     learned: bool = False,
     fits: Path | None = None,
     released: Path | None = None,
+    place: Place | None = None,
+    storage: str | None = None,
+    say: Callable[[str], None] | None = None,
 ) -> Result:
     """Fill a table. Every cell is saved in `out/NAME.json` when it is finished, and not played again.
 
@@ -211,14 +217,23 @@ def reproduce(
     learned   also play the columns of adversaries that learn, for many minutes per agent
     fits      where these adversaries are kept to be used again
     released  the folder of agents that others released; None: their rows say that it is missing
+    place     where cells are played; None: here, one after the other
+    storage   a shared folder or a URI for a copy of the results
+    say       gets a line for each cell that ended elsewhere
     """
     episodes = table.episodes if episodes is None else episodes
     check_whole("episodes", episodes, 1)
     chosen = table.chosen(only)
-    book = Book(out / f"{table.name}.json", episodes=episodes, fresh=fresh, watch=watch)
+    book = Book(out / f"{table.name}.json", episodes=episodes, fresh=fresh, watch=watch, storage=storage)
+    where = place or Place()
+    play_missing(book, _cells_of_seeds(table, runs or {}), where, say)
     makers = {row.recipe: row for row in table.rows if row.file is None}
     found = {name: _agent(table, row, (runs or {}).get(name), book) for name, row in makers.items()}
     waits = tuple(column for column in table.columns if column.attack in ADVERSARIES and not learned)
+    ours = [(found[row.recipe], row.options) for row in chosen if row.file is None]
+    agents = [agent[0].elsewhere(options) for agent, options in ours if agent is not None]
+    columns = [column for column in table.columns if column.attack not in ADVERSARIES]
+    play_missing(book, [(agent, column) for agent in agents for column in columns], where, say)
     lines = []
     for row in table.rows:
         agent = found[row.recipe] if row.file is None else _released(row, released)
@@ -230,6 +245,14 @@ def reproduce(
     result = Result(table, episodes, tuple(lines))
     book.save(result.document())
     return result
+
+
+def _cells_of_seeds(table: Table, runs: Mapping[str, Sequence[Path]]) -> Iterator[tuple[EvaluatedAgent, Column]]:
+    """What each trained seed is evaluated in, so that one can be chosen."""
+    for folders in runs.values():
+        made_by, agents = agents_of(folders)
+        columns = seed_columns(selection_column(made_by), table.columns if table.every_seed else ())
+        yield from ((agent, column) for agent in agents.values() for column in columns)
 
 
 def _agent(

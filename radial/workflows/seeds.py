@@ -58,11 +58,16 @@ def median_seed(returns: Mapping[int, float]) -> int:
     return sorted(returns, key=lambda seed: (returns[seed], seed))[(len(returns) - 1) // 2]
 
 
+def seed_columns(by: Column, more: Sequence[Column] = ()) -> list[Column]:
+    """What each seed is evaluated in."""
+    return list(dict.fromkeys((CLEAN, by, *more)))
+
+
 def evaluate_seeds(
     agents: Mapping[int, EvaluatedAgent], by: Column, measure: Measure, more: Sequence[Column] = ()
 ) -> dict[int, dict[Column, CellResult]]:
     """The results of each seed without an attack, in the column `by` which one is chosen, and in `more`."""
-    columns = dict.fromkeys((CLEAN, by, *more))
+    columns = seed_columns(by, more)
     return {seed: {column: measure(agent, column) for column in columns} for seed, agent in agents.items()}
 
 

@@ -37,6 +37,7 @@ from radial.runs.storage import SharedStorage
 from radial.runs.tracking import Tracking, run_name
 from radial.training import a3c, ddpg, dqn, ppo
 from radial.training.ramp import Guide
+from radial.training.ranks import follows, ranks_here
 from radial.workflows.loading import open_agent
 
 AGENT = "agent"  # the folder of the finished agent in a run's folder
@@ -72,6 +73,7 @@ def train(
     quiet: bool = False,
     recipe: str | None = None,
     storage: str | None = None,
+    address: str | None = None,
     track: Tracking | None = None,
     origin: str | None = None,
 ) -> AnyAgent:
@@ -84,14 +86,18 @@ def train(
     recipe   the name the config goes by, for the card
     storage  a shared folder or a URI such as s3://bucket/runs: checkpoints are copied to NAME there, NAME that of
              `out`, and a run found there is resumed here
+    address  of the Ray cluster whose actors collect rollouts where config.num_runners > 0; None: one is started here
     track    where metrics go besides metrics.jsonl; None: TensorBoard events in out/tb
     origin   where the settings come from, for the card, if from no recipe for this env
     """
+    if follows():  # rank 0 alone has a folder
+        out, resume, storage, quiet, track = None, False, None, True, None
+    device = _device_of_rank(config, device)
     if storage is not None:
         with _stored(storage, out) as kept:
             return train(
                 config, seed, out=kept, resume=resume or is_run(kept), init=init, guide=guide, device=device,
-                threads=threads, quiet=quiet, recipe=recipe, track=track, origin=origin,
+                threads=threads, quiet=quiet, recipe=recipe, address=address, track=track, origin=origin,
             )  # fmt: skip
     seed = check_whole("seed", seed, 0)
     if resume and out is None:
@@ -99,13 +105,7 @@ def train(
     given = open_agent(resolve(str(init))) if isinstance(init, str | Path) else init
     start = None if given is None else own(given, "init")
     _check_pixels(config, check_trainable(config, seed, device, start))
-    more: dict[str, Any] = {}
-    if config.attack is not None:
-        more["attack"] = attack_of(config)
-    if start is not None:
-        more["init"] = start
-    if guide is not None:
-        more["guide"] = guide
+    more = _further(config, start, guide, address)
     if track is not None:
         track.check()
         more["track"] = track if track.name else replace(track, name=run_name(config.env.id, recipe or "train", seed))
@@ -121,6 +121,30 @@ def train(
     if folder is not None:
         save(agent, folder / AGENT)
     return agent
+
+
+def _device_of_rank(config: Config, device: str) -> str:
+    """Each rank of `torchrun` has a GPU of its own; A3C, whose workers share memory, has no ranks."""
+    ranks = ranks_here()
+    if ranks is None:
+        return device
+    if isinstance(config, a3c.A3CConfig):
+        raise BadInput("torchrun is for ppo and dqn: a3c has workers of its own, num_workers")
+    return f"cuda:{ranks.local}" if device == "cuda" else device
+
+
+def _further(config: Config, start: AnyAgent | None, guide: Guide | None, address: str | None) -> dict[str, Any]:
+    """Arguments of a loop that not every training has."""
+    more: dict[str, Any] = {}
+    if config.attack is not None:
+        more["attack"] = attack_of(config)
+    if start is not None:
+        more["init"] = start
+    if guide is not None:
+        more["guide"] = guide
+    if isinstance(config, ppo.PPOConfig) and config.num_runners:
+        more["address"] = address
+    return more
 
 
 @contextmanager

@@ -19,7 +19,8 @@ from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.weights import weights_id
 from radial.attacks.gradient import Memoryless, attackable
 from radial.attacks.learned.forms import Form, Shift, Steer, view, view_size
-from radial.attacks.learned.halving import Candidate, Searched, Trainings
+from radial.attacks.learned.halving import Each, Trainings
+from radial.attacks.learned.rounds import Candidate, Searched
 from radial.attacks.learned.world import Threat
 from radial.core import checks
 from radial.core.agent import Agent
@@ -169,18 +170,22 @@ class Adversary:
 
     def fit(
         self, agent: Agent, env: EnvSpec | VecEnv, seed: int, *, out: Path | None = None, resume: bool = False,
-        quiet: bool = True,
+        quiet: bool = True, storage: str | None = None, each: Each | None = None,
     ) -> LearnedAttack:  # fmt: skip
         """Train against the agent, which acts deterministically; return the attack that hurt most in validation.
 
         env  a VecEnv must be fresh and stays open: it can be played through once, so one training and no validation
         out  a folder for the trials, from which a stopped fit can be resumed
+        storage  a shared folder or a URI for copies of these
+        each     does the trainings of a round side by side, such as `cluster.Place.each`; None: one after the other
         """
         agent = as_agent(agent)
         if self.radius is None:
             raise BadInput("radius must be set: an adversary learns for one perturbation radius")
         threat = Threat(self.radius, float(self.p))
-        search = Trainings(self, agent, env, threat, seed, out=out, resume=resume, quiet=quiet)
+        search = Trainings(
+            self, agent, env, threat, seed, out=out, resume=resume, quiet=quiet, storage=storage, each=each
+        )
         return learned_of(search.run(), self)
 
 

@@ -6,12 +6,14 @@ Candidates are judged by validation episodes whose seeds nothing else uses, neve
 favour short episodes. With a folder every training is a run of its own there, and a stopped search resumes.
 """
 
+import copy
 import json
 import math
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 
@@ -19,68 +21,30 @@ from radial.agents import saved
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.weights import weights_id
 from radial.attacks.fitting import check_spaces_of
+from radial.attacks.learned.rounds import Candidate, Policy, Searched, Trial, fast, rounds, survivors
 from radial.attacks.learned.screening import TooLong, constant_policy, screened
 from radial.attacks.learned.world import AdversaryWorld, Realiser, Threat, check_deterministic
 from radial.core.agent import Agent, Attack, Card
 from radial.core.data import BadInput, Continuous, EnvSpec, VecEnv
 from radial.core.schedules import Linear
-from radial.envs import envpool_vec
+from radial.envs.custom import import_inherited
 from radial.envs.make import make_env
 from radial.envs.wrapper import EnvWrapper, as_trained
 from radial.evaluation.play import play, under_attack
 from radial.evaluation.statistics import mean
 from radial.runs.files import read_json, write_atomic
 from radial.runs.run import check_free, derived_seed
+from radial.runs.storage import SharedStorage, patiently
 from radial.training.ppo import Making, PPOConfig, train_ppo
 
 if TYPE_CHECKING:
     from radial.attacks.learned.adversaries import Adversary
 
-_FIRST_SHARE = 0.5  # of the budget goes to the first round, at a constant learning rate; in the second it falls to 0
 STD = (1.0, 0.6, 0.2)  # the ceiling on the standard deviation: at first, between the rounds, at the end
 SCREENING = 1 / 6  # of the budget, at most, to try constants
 VALUE_FIRST = 4  # rollouts in which only the value of a policy learns that starts from a constant
 ENTROPY = 0.01  # weight of the bonus, where an adversary chooses among targets
 RECORD, TRIALS = "search.json", "trials"
-
-
-Policy = GaussianAgent | CategoricalAgent
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """One training: a kind of adversary, a learning rate, a number that makes its seed."""
-
-    kind: str
-    learning_rate: float  # 0: a constant, which is not trained
-    number: int
-    warm: bool = False  # starts from the constant of this number, the worst for the agent first
-
-    @property
-    def name(self) -> str:
-        """For its folder."""
-        return f"{self.kind}-{self.learning_rate:g}-{self.number}" + ("-warm" if self.warm else "")
-
-
-@dataclass(frozen=True)
-class Trial:
-    """A finished training, and the agent's mean return under it in validation; lower is stronger."""
-
-    candidate: Candidate
-    round: int
-    steps: int
-    validation: float
-
-
-@dataclass(frozen=True, eq=False)
-class Searched:
-    """The strongest adversary found."""
-
-    kind: str
-    policy: Policy
-    steps: int
-    sampled: bool
-    record: dict[str, Any]
 
 
 class _Open(EnvWrapper):
@@ -95,8 +59,9 @@ class Trainings:
 
     def __init__(
         self, settings: "Adversary", agent: Agent, env: EnvSpec | VecEnv, threat: Threat, seed: int, *,
-        out: Path | None, resume: bool, quiet: bool,
+        out: Path | None, resume: bool, quiet: bool, storage: str | None = None, each: "Each | None" = None,
     ) -> None:  # fmt: skip
+        self.storage, self.each = storage, each
         self.settings, self.agent, self.threat, self.seed = settings, agent, threat, seed
         self.given = None if isinstance(env, EnvSpec) else env
         self.spec = fast(env) if isinstance(env, EnvSpec) else env.spec
@@ -120,13 +85,12 @@ class Trainings:
         left = self.settings.steps - screening - self._lost
         first, later, count = rounds(left, len(candidates), self.settings.rollout)
         self._later = later
-        for candidate in candidates:
-            policies[candidate] = self._train(candidate, 0, first, starts.get((candidate.kind, candidate.number))
-                                              if candidate.warm else None)  # fmt: skip
+        warm = {each: starts.get((each.kind, each.number)) for each in candidates if each.warm}
+        policies |= self._round({each: warm.get(each) for each in candidates}, 0, first)
         if later:
             scores = {candidate: self._trial(candidate, 0).validation for candidate in candidates}
-            for candidate in survivors(scores, count):
-                went_on = self._train(candidate, 1, later, policies[candidate])
+            going_on = {candidate: policies[candidate] for candidate in survivors(scores, count)}
+            for candidate, went_on in self._round(going_on, 1, later).items():
                 if self._trial(candidate, 1).validation < self._trial(candidate, 0).validation:
                     policies[candidate] = went_on
         winner = min(self.trials, key=lambda trial: trial.validation)
@@ -185,28 +149,63 @@ class Trainings:
 
     # ------------------------------------------------------------------------------------------------- one training
 
-    def _train(self, candidate: Candidate, round: int, steps: int, start: Policy | None) -> Policy:
-        """A candidate's policy after a round, trained or found in the folder; its trial is recorded."""
-        folder = None if self.out is None else self.out / TRIALS / f"{candidate.name}-round{round}"
-        done = [trial for trial in self.trials if (trial.candidate, trial.round) == (candidate, round)]
-        if done and folder is not None:
-            policy = saved.read_folder(folder / "agent")
-            assert isinstance(policy, GaussianAgent | CategoricalAgent)
-            return policy
-        config = self._config(candidate, steps, round)
-        seed = derived_seed(self.seed, "adversary", candidate.name, round)
-        resume = folder is not None and self.resume and folder.exists()
-        policy = train_ppo(
-            config, seed, out=folder, resume=resume, init=start, make=self.worlds(candidate.kind), quiet=self.quiet
-        )
+    def _round(self, starts: Mapping[Candidate, Policy | None], round: int, steps: int) -> dict[Candidate, Policy]:
+        """The policies after a round, trained or found in the folder; trials are recorded in the candidates' order."""
+        done = {trial.candidate for trial in self.trials if trial.round == round}
+        missing = [each for each in starts if each not in done or self.out is None]
+        ended: dict[Candidate, tuple[Policy, Trial]] = {}
+        if self.each is not None and self.given is None and missing:
+            sent = self._sent()
+            jobs = {each.name: TrialJob(sent, each, round, steps, starts[each]) for each in missing}
+            ended = dict(zip(missing, self.each(train_trial, jobs), strict=True))
+        policies: dict[Candidate, Policy] = {}
+        for each, start in starts.items():
+            if each in missing:
+                policies[each] = self._ended(*(ended.get(each) or self.trained(each, round, steps, start)))
+            else:
+                policies[each] = self._found(each, round)
+        return policies
+
+    def _folder(self, candidate: Candidate, round: int) -> Path | None:
+        return None if self.out is None else self.out / TRIALS / f"{candidate.name}-round{round}"
+
+    def _found(self, candidate: Candidate, round: int) -> Policy:
+        """The policy of a trial that is on record."""
+        folder = self._folder(candidate, round)
+        assert folder is not None
+        policy = saved.read_folder(folder / "agent")
         assert isinstance(policy, GaussianAgent | CategoricalAgent)
-        policy.card = Card(env=self.spec, seed=seed, steps=steps)
-        score = math.nan if self.given is not None else self._validate(candidate.kind, policy, sampled=False)
-        self.trials.append(Trial(candidate, round, steps, score))
+        return policy
+
+    def _ended(self, policy: Policy, trial: Trial) -> Policy:
+        """Record a trial, and keep its policy."""
+        self.trials.append(trial)
+        folder = self._folder(trial.candidate, trial.round)
         if folder is not None:
             saved.save(policy, folder / "agent")
             self._write()
         return policy
+
+    def trained(self, candidate: Candidate, round: int, steps: int, start: Policy | None) -> tuple[Policy, Trial]:
+        """A candidate's policy after a round, and its trial; a run that is in the folder, or in storage, is resumed."""
+        folder = self._folder(candidate, round)
+        config = self._config(candidate, steps, round)
+        seed = derived_seed(self.seed, "adversary", candidate.name, round)
+        with kept_in(self.storage, folder, self.out):
+            resume = folder is not None and (self.resume or self.storage is not None) and folder.exists()
+            policy = train_ppo(
+                config, seed, out=folder, resume=resume, init=start, make=self.worlds(candidate.kind), quiet=self.quiet
+            )
+        assert isinstance(policy, GaussianAgent | CategoricalAgent)
+        policy.card = Card(env=self.spec, seed=seed, steps=steps)
+        score = math.nan if self.given is not None else self._validate(candidate.kind, policy, sampled=False)
+        return policy, Trial(candidate, round, steps, score)
+
+    def _sent(self) -> "Trainings":
+        """The search as a job takes it along."""
+        made = copy.copy(self)
+        made.each, made.trials, made._realisers, made.resume, made.quiet = None, [], {}, True, True
+        return made
 
     def config_of(self, candidate: Candidate) -> PPOConfig:
         """The settings of a training that is the only one."""
@@ -332,34 +331,37 @@ class Trainings:
         }  # fmt: skip
 
 
-def survivors(scores: Mapping[Candidate, float], count: int) -> list[Candidate]:
-    """The `count` best, the lowest return first; of two or more one started from nothing and one from a constant.
+@dataclass(frozen=True, eq=False)
+class TrialJob:
+    """One training of a round, for another process."""
 
-    A training from a constant is ahead at first, and may stay where it began.
-    """
-    order = sorted(scores, key=lambda candidate: scores[candidate])
-    best = order[:count]
-    others = [candidate for candidate in order if candidate.warm != best[0].warm]
-    if count > 1 and others and others[0] not in best:
-        best[-1] = others[0]
-    return best
+    search: Trainings
+    candidate: Candidate
+    round: int
+    steps: int
+    start: Policy | None
 
 
-def rounds(steps: int, candidates: int, rollout: int) -> tuple[int, int, int]:
-    """How a budget is spent: steps of each candidate in the first round, of each survivor after it, and their number.
-
-    Whole rollouts each; 0 steps in the second round where the budget has none left.
-    """
-    whole = lambda share: int(share) // rollout * rollout  # noqa: E731
-    if candidates == 1:
-        return max(rollout, whole(steps)), 0, 0
-    going_on = candidates // 2
-    first = max(rollout, whole(_FIRST_SHARE * steps / candidates))
-    return first, max(0, whole((steps - first * candidates) / going_on)), going_on
+def train_trial(job: TrialJob) -> tuple[Policy, Trial]:
+    """Train it in this process."""
+    import_inherited()
+    return patiently(lambda: job.search.trained(job.candidate, job.round, job.steps, job.start))
 
 
-def fast(spec: EnvSpec) -> EnvSpec:
-    """The env to train in: EnvPool's MuJoCo where it is installed, whatever an evaluation plays in."""
-    if spec.suite == "mujoco" and envpool_vec.installed():
-        return replace(spec, options={key: value for key, value in spec.options.items() if key != "backend"})
-    return spec
+class Each(Protocol):
+    """Calls a function with each job, side by side; the results in their order."""
+
+    def __call__(
+        self, function: Callable[[TrialJob], tuple[Policy, Trial]], jobs: Mapping[str, TrialJob], /
+    ) -> list[tuple[Policy, Trial]]:
+        """Any job that failed raises, once all have ended."""
+
+
+@contextmanager
+def kept_in(storage: str | None, folder: Path | None, out: Path | None) -> Iterator[None]:
+    """Copies of a trial's run in storage, under the name of its search and its own; nothing without storage."""
+    if storage is None or folder is None or out is None:
+        yield
+        return
+    with SharedStorage(f"{storage.rstrip('/')}/{out.name}").kept(folder.name, folder):
+        yield

@@ -16,7 +16,7 @@ from radial.agents.saved import load_agent, save
 from radial.attacks.fitting_test import LinearWorld, random_agent
 from radial.attacks.learned import halving
 from radial.attacks.learned.adversaries import PAAD, SARL, Adversary, Learned, LearnedAttack
-from radial.attacks.learned.halving import Candidate, fast, rounds, survivors
+from radial.attacks.learned.rounds import Candidate, fast, rounds, survivors
 from radial.attacks.learned.stored import load_attack, save_attack
 from radial.core.ball import Ball
 from radial.core.data import BadInput, EnvSpec

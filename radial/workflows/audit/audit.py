@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from radial.cluster import Place
 from radial.core.agent import Agent
 from radial.core.checks import check_whole, is_finite
 from radial.core.data import BadInput, Discrete, EnvSpec
@@ -60,6 +61,7 @@ def audit(
     progress: Say | None = None,
     threads: int | None = None,
     vecnormalize: str | Path | None = None,
+    place: Place | None = None,
 ) -> AuditResult:
     """How robust is this agent? Clean return, return under each attack and a certified lower bound, at each radius.
 
@@ -72,6 +74,7 @@ def audit(
     require  texts such as "return@0.05>=400"; their radii are added to those that are tried
     threads  of torch; default: one for vectors, else as it is. Afterwards it is as before
     vecnormalize  the statistics of a Stable-Baselines3 agent, if they do not lie beside it; "none": it has none
+    place    where attacks are run, each at each radius; None: here, one after the other
     raises   `AuditInterrupted` with the result so far, on Ctrl-C
     """
     episodes = check_whole("episodes", episodes, 1)
@@ -99,7 +102,7 @@ def audit(
         pace = Tempo(clean.seconds, clean.side, clean.frames)
         recorded = trace and clean.unbounded is None
         paced = Paced(start, clean, clock, pace, result.notes)
-        Work(who, start, clean, p, prover, clock, result, recorded, paced).run()
+        Work(who, start, clean, p, prover, clock, result, recorded, paced, place or Place()).run()
     if result.interrupted:
         raise AuditInterrupted(result)
     return result

@@ -11,6 +11,7 @@ from functools import partial
 from typing import Any
 
 from radial.attacks.learned.adversaries import Adversary
+from radial.cluster import Place
 from radial.core.agent import Attack
 from radial.core.data import Discrete
 from radial.core.text import digits_down, percent_down, round_down, round_up, spell_radius
@@ -27,6 +28,7 @@ from radial.workflows.audit.clean import Beginning, Begun
 from radial.workflows.audit.learning import fit_in_time
 from radial.workflows.audit.paced import Paced
 from radial.workflows.audit.result import AuditResult, Level, Played
+from radial.workflows.audit.side_by_side import attack_side_by_side
 from radial.workflows.audit.subject import Audited
 from radial.workflows.audit.suite import AUDIT_STEPS, LEARNED, aimed, envs_to_fit, masking
 from radial.workflows.audit.trace import record
@@ -69,6 +71,7 @@ class Work:
     result: AuditResult
     recorded: bool  # an episode in the end
     paced: Paced
+    place: Place = Place()  # where attacks are run
     fitted: dict[str, Any] = field(default_factory=dict)
     proven: dict[float, AbsoluteWorstCase] = field(default_factory=dict)
     coming: list[str] = field(default_factory=list)  # attacks, once for each radius
@@ -162,18 +165,22 @@ class Work:
 
     def _attacks(self, names: Sequence[str], share: float = 1.0) -> None:
         """Attacks at every radius; each has an equal part of the time, and plays as many episodes as fit into it."""
+        if names and not self.place.is_here:
+            self.clock.run(", ".join(names), partial(attack_side_by_side, self, names, share))
+            names = ()
         for i, name in enumerate(names):
             for j, level in enumerate(self.order):
                 parts = (len(names) - i) * (len(self.order) - j)
                 self.clock.ahead = sum(self.paced.pace.seconds(each, len(self.numbers)) for each in self.coming)
                 seconds = share * self.clock.left() / parts
-                self.clock.run(name, partial(self._attack, name, level, seconds), level.radius)
+                self.clock.run(name, partial(self.attack, name, level, seconds), level.radius)
                 if name in self.coming:
                     self.coming.remove(name)
         if self.recorded and names:
             self.clock.reserve(RESERVE * self.paced.pace.seconds(names[0], 1))
 
-    def _attack(self, name: str, level: Level, seconds: float, numbers: Sequence[int] | None = None) -> None:
+    def attack(self, name: str, level: Level, seconds: float, numbers: Sequence[int] | None = None) -> None:
+        """Play under an attack at a level's radius, for about so many seconds."""
         attack = self._fitted(name, level.radius)
         numbers = self.numbers if numbers is None else numbers
         numbers = numbers[: self.paced.count(name, seconds, len(numbers))]
@@ -222,7 +229,7 @@ class Work:
                 missing = [n for n in self.numbers if played is not None and n not in played.by_start]
                 if missing and self.clock.left() > self.paced.pace.seconds(name, 1):
                     before = len(self.clock.cut)
-                    work = partial(self._attack, name, level, self.clock.left(), missing)
+                    work = partial(self.attack, name, level, self.clock.left(), missing)
                     self.clock.run(name, work, level.radius)
                     del self.clock.cut[before:]  # it has episodes already
 

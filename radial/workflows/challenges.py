@@ -1,0 +1,79 @@
+"""The leaderboard's tasks: which environment, radii, attacks and certificates, fixed, versioned and hashed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from radial.attacks import ATTACKS
+from radial.attacks.learned.adversaries import PAAD, SARL, Adversary
+from radial.core.data import EnvSpec
+from radial.envs.make import spec_for
+from radial.evaluation.play import spec_of
+from radial.runs.run import derived_seed
+from radial.workflows.protocol import ADVERSARIES
+
+VERSION = 1  # raised with every change of the protocol
+SEED = 1234  # of the reported episodes
+
+
+@dataclass(frozen=True)
+class Challenge:
+    """One task of the leaderboard.
+
+    radii        ε in network units; agents are ranked at the first
+    attacks      names in `ATTACKS`, weakest first; worst of all is the strongest of them, chosen on other episodes
+    certificate  "reach" of the mean action, or "acr"; `bound` is its method
+    learned      the adversaries among them, with their budgets of env steps
+    selection    episodes on which the strongest attack is chosen
+    """
+
+    title: str
+    env: str
+    radii: tuple[float, ...]
+    attacks: tuple[str, ...]
+    certificate: str
+    bound: str
+    learned: Mapping[str, Adversary]
+    episodes: int = 50
+    selection: int = 20
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Where it is played."""
+        return spec_of(spec_for(self.env))
+
+    def attack(self, name: str) -> Any:
+        """The attack of this name, not yet fitted."""
+        return self.learned[name] if name in self.learned else ATTACKS[name]()
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything that its numbers depend on."""
+        attacks = {name: repr(self.attack(name)) for name in self.attacks}
+        return {**{name: value for name, value in vars(self).items() if name != "learned"}, "attacks": attacks}
+
+
+_CONTINUOUS = ("random", "critic", "mad", "rs", "sarl", "paad")
+_DISCRETE = ("random", "mad", "pgd", "pgd-strong", "rs", "sarl", "paad")
+_FRAMES = ("random", "mad", "pgd", "paad")
+_SHORT = {"sarl": SARL(steps=200_000, restarts=2), "paad": PAAD(steps=200_000, restarts=2)}
+_PICTURES = {"paad": PAAD(steps=60_000, restarts=1, episodes=4)}
+CHALLENGES: Mapping[str, Challenge] = {
+    "hopper": Challenge("Hopper", "Hopper-v4", (0.075, 0.15), _CONTINUOUS, "reach", "crown", ADVERSARIES),
+    "walker2d": Challenge("Walker2d", "Walker2d-v4", (0.075, 0.15), _CONTINUOUS, "reach", "crown", ADVERSARIES),
+    "halfcheetah": Challenge(
+        "HalfCheetah", "HalfCheetah-v4", (0.075, 0.15), _CONTINUOUS, "reach", "crown", ADVERSARIES
+    ),
+    "cartpole": Challenge("CartPole", "CartPole-v1", (0.04, 0.1), _DISCRETE, "acr", "crown", _SHORT),
+    "pong": Challenge("Pong", "Pong", (1 / 255, 3 / 255), _FRAMES, "acr", "ibp", _PICTURES, 20, 10),
+    "freeway": Challenge("Freeway", "Freeway", (1 / 255, 3 / 255), _FRAMES, "acr", "ibp", _PICTURES, 20, 10),
+}
+
+
+def protocol(challenges: Mapping[str, Challenge] = CHALLENGES) -> dict[str, Any]:
+    """Everything that defines the numbers, as JSON."""
+    return {
+        "version": VERSION,
+        "seed": SEED,
+        "selection_seed": derived_seed(SEED, "selection"),
+        "challenges": {name: each.to_json() for name, each in challenges.items()},
+    }
