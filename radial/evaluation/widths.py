@@ -12,17 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from radial.agents.foreign import as_agent
-from radial.bounds.methods import check_arguments, ibp, inner_values
+from radial.bounds.methods import check_arguments, inner_values
+from radial.bounds.ratio import TINY_SPREAD, width_ratio
 from radial.core.agent import Agent
 from radial.core.ball import Ball
 from radial.core.checks import check_whole
-from radial.core.data import BadInput, EnvSpec
+from radial.core.data import BadInput, Discrete, EnvSpec
 from radial.envs.make import make_env
 from radial.evaluation.prover import check_radius
 
 STATES, ENVS = 256, 8  # observed, and environments they come from
 HOPELESS = 1e3  # a ratio from which training on these bounds has never worked
-TINY_SPREAD = 1e-30
 
 
 @dataclass(frozen=True)
@@ -99,17 +99,8 @@ def layer_widths(network: nn.Module, ball: Ball) -> tuple[LayerWidth, ...]:
 
 
 def score_ratio(agent: Agent, x: Tensor, radius: float) -> float:
-    """Mean width of the bounds of the scores by their deviation over states x (B, *obs): the ratio of the last layer.
-
-    Differences between actions alone decide, so for discrete actions the mean over the actions is left out of the
-    spread.
-    """
-    with torch.no_grad():
-        scores = agent.choice(x).double()
-        if scores.shape[1] > 1 and agent.log_std is None:
-            scores = scores - scores.mean(1, keepdim=True)
-        width = ibp(agent.choice, agent.ball(x, radius)).width.double().mean()
-        return float(width / scores.std(0).square().mean().sqrt().clamp(min=TINY_SPREAD))
+    """`width_ratio` of an agent's scores at states x (B, *obs): below about 1 actions can be certified."""
+    return width_ratio(agent.choice, agent.ball(x, radius), isinstance(agent.actions, Discrete))
 
 
 @torch.no_grad()

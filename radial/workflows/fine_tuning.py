@@ -44,6 +44,9 @@ SA_SETTINGS: dict[str, Any] = {
     "checkpoint_every": 100,  # episodes under way are lost there
 }  # fmt: skip
 SHIFT = 0.3  # of SA-DDPG's regulariser against Q, which is in the env's units
+# Settings of a deep network whose card has none: with bounds a pass over a frame costs some eighty times what its
+# simulation does, so no frame is used twice, in minibatches that fit into memory.
+DEEP_SETTINGS: dict[str, Any] = {"num_envs": 16, "rollout": 1_024, "epochs": 1, "minibatch": 64, "chunk": 64}
 ANCHOR = 1.0  # weight of KL(π_start ‖ π) for deep networks, where forgetting is the easiest way to narrow bounds
 CEILING = 0.3  # on the σ of a Gaussian policy that starts below it; see the ablation in docs/ppo.md
 LONG_TRAINING = 2_000_000  # steps from which a Gaussian policy takes a smaller weight of the adversarial loss
@@ -87,6 +90,8 @@ def plan(
     check_in_range(agent, radius)
     check_whole("steps", steps, 1)
     name, base = _named(agent, objective), base_of(agent, steps).config
+    if isinstance(agent, ImpalaAgent) and not isinstance(agent, ShallowAgent) and "config" not in agent.card.recipe:
+        base = replace(base, **DEEP_SETTINGS)  # type: ignore[arg-type]
     if name == "sa" and isinstance(agent, ImpalaAgent):
         base = replace(base, **SA_SETTINGS)
     least = 20 * (base.rollout if isinstance(base, PPOConfig) else base.num_envs * 100)

@@ -3,6 +3,7 @@
 The objectives are in `objectives`; the ramp that pauses ε when the clean return drops is in `training.ramp`.
 """
 
+import copy
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -22,11 +23,14 @@ from radial.evaluation.certificates import CertificationRate, Search, acr
 from radial.evaluation.play import Evaluation, check_spaces, evaluate
 from radial.evaluation.reach import ActionReach, reach, watching
 from radial.objectives import surrogate as ppo
+from radial.objectives.distil import Distil
 from radial.recipes.recipe import Config, with_settings
 from radial.runs.config import recorded
 from radial.runs.files import write_atomic
 from radial.runs.run import Tracking, check_place, check_same_run
-from radial.training.ramp import Guide
+from radial.training.distilling import DistilConfig, train_distil
+from radial.training.ramp import Guide, Ramp
+from radial.workflows.distillation_plan import DISTIL, chosen, distilled_card, plan_distillation, ramp_of
 from radial.workflows.fine_tuning import FINE_TUNINGS, base_of, plan, watched_ramp
 from radial.workflows.keeper import Keeper
 from radial.workflows.loading import load
@@ -35,6 +39,7 @@ from radial.workflows.train import AGENT, attack_named, check_trainable, train
 
 COMPARISON = "comparison.json"
 JUDGEMENTS, JUDGED_EPISODES = 20, 10  # during a fine-tuning, and episodes of each
+DISTILLED_JUDGEMENTS = 40  # during a distillation, whose certified share moves faster
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +70,7 @@ class Robustified:
     agent: AnyAgent
     before: Standing
     after: Standing
-    config: Config
+    config: Config | DistilConfig
     radius: float
     reached: float
     attack: str
@@ -83,6 +88,8 @@ class Robustified:
     def kappa(self) -> float:
         """The weight of the standard loss where both weights add up to 1."""
         objective: Any = self.config.objective
+        if isinstance(objective, Distil):
+            return 1 - objective.alpha
         if isinstance(objective, ppo.SA):
             return 1 / (1 + objective.weight)
         return float(objective.kappa(self.config.total_steps))
@@ -127,8 +134,9 @@ def robustify(
     steps      env steps. In the first tenth ε is 0, then it grows until six tenths (sa: three), if the return allows
     env        where it acts; None: the environment on its card
     kappa      weight of the standard loss; None: the default of the kind of agent
-    objective  radial-overlap, radial-worst-case, radial-likelihood; None: the default of the kind of agent. On
-               ProcGen's frames that is sa, which searches the ball instead of bounding it and so certifies nothing
+    objective  radial-overlap, radial-worst-case, radial-likelihood, on ProcGen's frames sa (a search, which certifies
+               nothing); distil: a fresh network with narrow bounds learns from the agent, without rewards. None: distil
+               where the agent's own bounds are hopelessly wide, else the default of its kind
     tolerance  share of the clean return that may be lost: the ramp slows at half of it and pauses at the whole, and no
                agent that lost more is handed back
     settings   any others, as "key=value" (see `radial train --set`): they come before those of the agent's card or file
@@ -141,62 +149,99 @@ def robustify(
         near = example_for(start.observation_shape)
         raise BadInput(f"no environment recorded on the agent's card; pass env, such as {near}")
     where = stacked(where, start.observation_shape)
-    config = _changed(plan(start, where, radius, steps, kappa, objective), settings)
-    radius = float(radius)
     check_whole("episodes", episodes, 1)
+    _check_env(start, where, check_whole("seed", seed, 0))
+    distilled = DISTIL in (objective, chosen(start, where, radius, steps, kappa, objective, seed))
+    made = plan_distillation(start, where, radius, steps, kappa) if distilled else None
+    config = _changed(made or plan(start, where, radius, steps, kappa, objective), settings)
+    radius = float(radius)
     loss: Any = config.objective
-    guide = Guide(watched_ramp(tolerance, loss.radius), watching(radius))
-    if out is not None:
-        check_place(Path(out), resume)
-        if resume:
-            check_same_run(Path(out), recorded(config, check_whole("seed", seed, 0), start, guide))
-    elif resume:
-        raise BadInput("resume needs out: the folder of the run to resume")
+    guide = Guide(Ramp(tolerance, 0) if distilled else watched_ramp(tolerance, loss.radius), watching(radius))
     if threads is not None:
         check_whole("threads", threads, 1)
-    _check_env(start, where, seed)
-    check_trainable(config, seed, device, start)
+    _check_run(out, resume, recorded(config, seed, start, guide))
+    _check_device(config, seed, device, start)
     before = measure_standing(start, where, radius, episodes, seed, watch, "before")
     keeper = Keeper(
         start, where, attack_named(FINE_TUNINGS[type(start)].attack), radius, tolerance=tolerance,
-        every=max(1, steps // JUDGEMENTS), seed=seed, episodes=JUDGED_EPISODES, certify=watching(radius),
-        folder=None if out is None else Path(out), since=int(loss.radius.first_step),
+        every=max(1, steps // (DISTILLED_JUDGEMENTS if distilled else JUDGEMENTS)), seed=seed,
+        episodes=JUDGED_EPISODES, certify=watching(radius), folder=None if out is None else Path(out),
+        since=int(config.first * steps if distilled else loss.radius.first_step),
     )  # fmt: skip
     guide.judge = keeper
     guide.ramp.hear(0, keeper.reference)
     if resume:
         keeper.resume(steps)
-    trained = train(
-        config, seed, out=out, resume=resume, init=start, guide=guide, device=device, threads=threads, quiet=quiet,
-        track=track,
-    )  # fmt: skip
-    ended = max(config.total_steps, guide.ramp.since)  # the last update may go some steps beyond
-    reached = loss.radius(guide.ramp.clock(ended))
+    shared: dict[str, Any] = {"guide": guide, "resume": resume, "threads": threads, "quiet": quiet, "track": track}
+    trained: AnyAgent
+    if isinstance(config, DistilConfig):
+        ramp = ramp_of(config, tolerance, keeper.reference)
+        folder = None if out is None else Path(out)
+        trained = train_distil(config, seed, teacher=start, ramp=ramp, out=folder, **shared)
+        trained.card, reached = distilled_card(config, seed, start), ramp.epsilon
+    else:
+        trained = train(config, seed, out=out, init=start, device=device, **shared)
+        ended = max(config.total_steps, guide.ramp.since)  # the last update may go some steps beyond
+        reached = loss.radius(guide.ramp.clock(ended))
     kept = keeper.best.step if keeper.restore(trained) and keeper.best is not None else None
     after = before if kept is None else measure_standing(trained, where, radius, episodes, seed, watch, "after")
     if kept is not None and not improved(before, after, tolerance):
         kept, after = None, before
     if kept is None:
-        trained.load_state_dict(start.state_dict())
+        trained = unchanged(start, trained)
     attack = FINE_TUNINGS[type(start)].attack
-    _, used, ours = base_of(start, steps)
+    _, used, ours = (None, {}, ()) if distilled else base_of(start, steps)
     found = Robustified(
         trained, before, after, config, radius, reached, attack, described(start.card), kept, used, ours
     )  # fmt: skip
     if out is not None:
-        text = json.dumps(found.to_json(), indent=2, allow_nan=False, ensure_ascii=False)
-        write_atomic(Path(out) / COMPARISON, text + "\n")
-        results = {"robustified_from": found.source, "radius": radius, "reached": found.reached}
-        save(trained, Path(out) / AGENT, results)
+        _write(found, Path(out))
     return found
 
 
-def _changed(config: Config, settings: Sequence[str]) -> Config:
+def _write(found: Robustified, folder: Path) -> None:
+    """The comparison, and the agent."""
+    text = json.dumps(found.to_json(), indent=2, allow_nan=False, ensure_ascii=False)
+    write_atomic(folder / COMPARISON, text + "\n")
+    results = {"robustified_from": found.source, "radius": found.radius, "reached": found.reached}
+    save(found.agent, folder / AGENT, results)
+
+
+def _check_run(out: str | Path | None, resume: bool, record: Mapping[str, Any]) -> None:
+    """Refuse, before anything is played, a folder that no such run can be in."""
+    if out is None:
+        if resume:
+            raise BadInput("resume needs out: the folder of the run to resume")
+        return
+    check_place(Path(out), resume)
+    if resume:
+        check_same_run(Path(out), record)
+
+
+def _check_device(config: Config | DistilConfig, seed: int, device: str, start: AnyAgent) -> None:
+    """Refuse a training that could not run here."""
+    if not isinstance(config, DistilConfig):
+        check_trainable(config, seed, device, start)
+    elif device != "cpu":
+        raise BadInput(f"device must be cpu with objective {DISTIL}, got {device!r}")
+
+
+def _changed(config: Any, settings: Sequence[str]) -> Any:
     """The config with some settings replaced; those that are arguments of their own are refused."""
-    for key, instead in (("total_steps", "steps"), ("env", "env"), ("objective.radius", "radius"), ("hidden", None)):
+    fixed = {"total_steps": "steps", "env": "env", "objective.radius": "radius"}
+    fixed |= {} if isinstance(config, DistilConfig) else {"hidden": ""}  # a student has a network of its own
+    for key, instead in fixed.items():
         if any(each.partition("=")[0].strip().startswith(key) for each in settings):
             raise BadInput(f"settings must leave {key} alone{f': use {instead}' if instead else ', it is the agent’s'}")
     return with_settings(config, settings) if settings else config
+
+
+def unchanged(start: AnyAgent, trained: AnyAgent) -> AnyAgent:
+    """The original with its own weights, as a copy; it keeps the card of the training where it has the same network."""
+    again = copy.deepcopy(start)
+    if type(trained) is type(start) and trained.hidden == start.hidden:
+        again.card = trained.card
+    return again
 
 
 def improved(before: Standing, after: Standing, tolerance: float) -> bool:

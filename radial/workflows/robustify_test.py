@@ -29,6 +29,7 @@ from radial.runs.config import encode
 from radial.training.a3c import A3CConfig
 from radial.training.dqn import DQNConfig
 from radial.training.ppo import PPOConfig
+from radial.workflows.distillation_plan import chosen, plan_distillation
 from radial.workflows.fine_tuning import FINE_TUNINGS, plan
 from radial.workflows.loading import load as rr_load
 from radial.workflows.robustify import COMPARISON, robustify
@@ -221,6 +222,66 @@ def test_a_plain_agent_of_cartpole_is_certified_afterwards(name: str, radius: fl
     found = robustify(start, radius, steps, quiet=True)
     assert found.after.certified.mean > 0.5
     assert found.after.nominal.mean > 450
+
+
+DISTILLED = ("rollout=128", "memory=256", "updates=2", "minibatch=32", "num_envs=4", "hidden=[8]", "checkpoint_every=5")
+
+
+@pytest.mark.parametrize("kind", [QAgent, CategoricalAgent, GaussianAgent])
+def test_an_agent_is_distilled_into_a_network_of_its_own(
+    kind: type, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The student has other sizes, is saved and loaded like any agent, and an interrupted run is the same run."""
+    monkeypatch.setattr("radial.workflows.robustify.improved", lambda *_: True)  # so short a training improves nothing
+    monkeypatch.setattr("radial.workflows.distillation_plan.LEAST_ROUNDS", 1)
+    env = PENDULUM if kind is GaussianAgent else CARTPOLE
+    start = agent_of(kind, (3,), 1) if kind is GaussianAgent else agent_of(kind)
+    start.card = Card(env)
+    given: dict[str, Any] = {
+        "objective": "distil", "settings": DISTILLED, "episodes": 1, "tolerance": 9.0, "quiet": True,
+        "out": tmp_path / "run",
+    }  # fmt: skip
+    found = robustify(start, 0.05, 2_560, **given)
+    assert (found.to_json()["objective"], found.kappa) == ("Distil", 0.5)
+    assert 0 < found.reached <= 0.05
+    assert (found.agent.hidden, start.hidden) == ((8,), (16,))
+    saved = load_agent(tmp_path / "run")
+    assert same(saved, found.agent)  # type: ignore[arg-type]
+    assert type(saved) is kind
+    assert saved.card.results["radius"] == 0.05
+    assert set(saved.card.recipe) == {"name", "config", "teacher"}
+    assert plan(saved, env, 0.05, 1_000_000)  # type: ignore[arg-type]  # and RADIAL may fine-tune it
+    assert same(robustify(start, 0.05, 2_560, resume=True, **given).agent, found.agent)
+
+
+def test_a_distillation_that_gains_nothing_hands_the_original_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("radial.workflows.robustify.improved", lambda *_: False)
+    monkeypatch.setattr("radial.workflows.distillation_plan.LEAST_ROUNDS", 1)
+    start = agent_of(CategoricalAgent)
+    start.card = Card(CARTPOLE)
+    found = robustify(
+        start, 0.05, 1_024, objective="distil", settings=DISTILLED, episodes=1, quiet=True, out=tmp_path / "run"
+    )
+    assert found.failed
+    assert same(found.agent, start)
+    assert same(load_agent(tmp_path / "run"), start)  # type: ignore[arg-type]
+
+
+def test_the_measured_ratio_chooses_the_objective() -> None:
+    """Wide bounds are hopeless to fine-tune; a weight of the standard loss, or few steps, say that it is to be."""
+    agent = agent_of(CategoricalAgent)
+    torch.nn.init.normal_(agent.network[2].weight, generator=torch.Generator().manual_seed(1))  # type: ignore[index, arg-type, union-attr]
+    assert chosen(agent, CARTPOLE, 1e-6, 100_000, None, None, 0) is None
+    assert chosen(agent, CARTPOLE, 1e3, 100_000, None, None, 0) == "distil"
+    assert chosen(agent, CARTPOLE, 1e3, 100_000, 0.5, None, 0) is None
+    assert chosen(agent, CARTPOLE, 1e3, 100_000, None, "radial-overlap", 0) is None
+    assert chosen(agent, CARTPOLE, 1e3, 1_000, None, None, 0) is None
+    with pytest.raises(BadInput, match="steps must be ≥ 20,480 to distil this agent, got 1,000"):
+        plan_distillation(agent, CARTPOLE, 0.1, 1_000)
+    frames = plan_distillation(agent_of(ImpalaAgent, (3, 64, 64), 15), FRUITBOT, 1 / 255, 1_000_000)
+    assert (frames.hidden, frames.objective.radius) == ((16, 32, 256), 1 / 255)
 
 
 OF_OTHERS = {

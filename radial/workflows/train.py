@@ -162,7 +162,7 @@ def _card(config: Config, seed: int, recipe: str | None, origin: str | None, sta
     facts |= {} if start is None else {"init": weights_id(start)}
     facts |= {"resume": config.resumes} if isinstance(config, a3c.A3CConfig) else {}
     made_by = {"name": recipe, "config": encode(config), **facts}
-    return Card(env=config.env, recipe=made_by, seed=seed, steps=config.total_steps, commit=_commit())
+    return Card(env=config.env, recipe=made_by, seed=seed, steps=config.total_steps, commit=commit())
 
 
 def check_trainable(config: Config, seed: int, device: str = "cpu", init: AnyAgent | None = None) -> tuple[int, ...]:
@@ -259,7 +259,7 @@ def attack_named(name: str) -> Attack:
     return ready[name]
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """The commit of radial, where it runs from a checkout; "+" says that files were changed since."""
     root = Path(__file__).parent.parent.parent
     if not (root / ".git").exists():
