@@ -4,7 +4,7 @@ The tables are in `tables.toml`, most of their numbers with the recipes; how one
 """
 
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 from radial.core.data import BadInput
 from radial.core.text import nearest, spell_radius
-from radial.recipes.recipe import Cell, parse_radius, recipe
+from radial.recipes.recipe import RECIPES, Cell, parse_radius, recipe
 
 FILE = "tables.toml"
 # Names of attacks and certificates in files and on cards: never to be changed. One not listed goes by its own name.
@@ -72,6 +72,7 @@ class Row:
     beside   the recipe of that row, where this one is a reduced form of it
     options  of the env it is played in, where that is not the one it was trained in
     levels   how many it was trained on, where rows differ in that
+    listed   an extra row that is shown without an agent as well, with the commands that train one
     """
 
     task: str
@@ -82,6 +83,7 @@ class Row:
     beside: str | None = None
     options: Mapping[str, Any] | None = None
     levels: int | None = None
+    listed: bool = False
 
     @property
     def reported(self) -> bool:
@@ -149,14 +151,30 @@ def _table(name: str, facts: Mapping[str, Any]) -> Table:
     rows = tuple(
         Row(
             row["task"], row["agent"], row["recipe"], _paper(row, columns), row.get("extra", False), row.get("beside"),
-            row.get("options"), row.get("levels"),
+            row.get("options", facts.get("options")), row.get("levels"), row.get("listed", False),
         )
-        for row in facts["rows"]
+        for row in (_with_small(facts["rows"]) if facts.get("small") else facts["rows"])
     )  # fmt: skip
     return Table(
         name, facts["title"], facts.get("source", ""), facts["episodes"], facts["acts"], facts["units"],
         facts.get("notes", ""), facts.get("every_seed", False), columns, rows,
     )  # fmt: skip
+
+
+def _with_small(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The rows of each task, then their reduced forms: TASK-METHOD by the recipe TASK-small-METHOD, where it is one."""
+    known, written = RECIPES(), {row["recipe"] for row in rows}
+    found: list[Mapping[str, Any]] = []
+    for task in dict.fromkeys(row["task"] for row in rows):
+        own = [row for row in rows if row["task"] == task]
+        found += own
+        for row in own:
+            game, _, method = row["recipe"].partition("-")
+            name = f"{game}-small-{method}"
+            if name in known and name not in written:
+                reduced = {"agent": f"{row['agent']}, small", "recipe": name, "extra": True, "listed": True}
+                found.append({**row, **reduced, "beside": row["recipe"]})
+    return found
 
 
 def _radius(column: Mapping[str, str]) -> float:

@@ -207,7 +207,7 @@ def reproduce(
     lines = []
     for row in table.rows:
         agent = found[row.recipe]
-        if agent is None and row.extra and row.recipe not in only:
+        if agent is None and row.extra and not row.listed and row.recipe not in only:
             continue
         lines.append(_line(table, row, agent, book, row in chosen))
     result = Result(table, episodes, tuple(lines))
