@@ -47,8 +47,9 @@ def reproduce(
     not played again, so an interrupted command resumes where it stopped.
 
     Args:
-        table: a table (mujoco, mujoco-compounding, atari, atari-margin, atari-bounds, procgen, procgen-stochastic,
-            procgen-levels, cartpole-dqn, cartpole-a3c, ddpg) or a figure (gwc-awc-acr, q-bias).
+        table: a table (mujoco, mujoco-compounding, atari, atari-approaches, atari-random-starts, atari-margin,
+            atari-bounds, procgen, procgen-stochastic, procgen-levels, cartpole-dqn, cartpole-approach-1, cartpole-a3c,
+            ddpg) or a figure (gwc-awc-acr, q-bias).
         only: tasks or recipes, such as hopper or walker2d-ppo; the other rows show what is known of them.
         train: train the agents first, in runs/RECIPE-seedN, instead of taking the zoo's. Finished runs are kept,
             unfinished ones resumed. The median seed is the agent.

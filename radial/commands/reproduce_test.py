@@ -149,7 +149,7 @@ BAD: dict[str, tuple[list[str], str]] = {
     "seeds": (["reproduce", "mujoco", "--train", "--seeds", "2-0"], "seeds must be"),
     "out": (["reproduce", "mujoco", "--out", "file"], "out must be a folder"),
     "figure": (["reproduce", "gwc-awc-acr"], "radial train freeway-small-radial-dqn"),
-    "other figure": (["reproduce", "q-bias"], "no agent zoo/pong-dqn and zoo/pong-radial-dqn or"),
+    "other figure": (["reproduce", "q-bias"], "no agent zoo/freeway-sa-dqn and zoo/freeway-radial-dqn or"),
     "figure name": (["reproduce", "q-bais"], "did you mean 'q-bias'"),
     "figure trained": (["reproduce", "q-bias", "--train"], "are for tables"),
     "figure episodes": (["reproduce", "q-bias", "--episodes", "0"], "episodes must be"),

@@ -30,8 +30,8 @@ class Games:
     lost     (N,) bool: the last episode ended with a life and not with the game, which goes on after the next reset
     """
 
-    def __init__(self, spec: EnvSpec, emulators: Emulators, buttons: Sequence[str], num_envs: int) -> None:
-        options = spec.options
+    def __init__(self, spec: EnvSpec, emulators: Emulators, buttons: Sequence[str], seeds: Sequence[int]) -> None:
+        options, num_envs = spec.options, len(seeds)
         self.emulators = emulators
         self.preset: Preset = PRESETS[str(options.get("preset", DEFAULT_PRESET))]
         self.limit = int(options.get("max_episode_steps", self.preset.limit))
@@ -41,6 +41,8 @@ class Games:
         # A stack presses FIRE in the pool's own way, or not at all.
         self.presses = PRESSES if "FIRE" in buttons and self.preset.stack == 1 else ()
         self.observation_shape: tuple[int, ...] = (self.preset.stack, self.preset.size, self.preset.size)
+        self.random_start = int(options.get("random_start", 0))
+        self._streams = [np.random.default_rng([seed, self.random_start]) for seed in seeds]
         self.elapsed = np.zeros(num_envs, dtype=np.int64)
         self.lives = np.zeros(num_envs, dtype=np.int64)
         self.lost = np.zeros(num_envs, dtype=np.bool_)
@@ -50,6 +52,8 @@ class Games:
         new = ~self.lost[rows]
         raw = self.emulators.reset(rows[new]) if new.all() else self._next_life(rows, new)
         raw = self._press(rows, raw, self.presses, new)
+        if self.random_start and new.any():
+            raw.put(new, self._wander(rows[new]))
         self.elapsed[rows[new]] = 0
         self.lost[rows] = False
         self.lives[rows] = raw.lives
@@ -72,6 +76,22 @@ class Games:
             terminated[lost] = over
         self.lives[rows] = raw.lives
         return self._see(raw), raw.reward, terminated, (self.elapsed[rows] >= self.limit) & ~terminated
+
+    def _wander(self, rows: Rows) -> Raw:
+        """Random actions at the start of new games, 0 … `random_start` for each: so that their courses differ.
+
+        No-ops alone leave a deterministic game only a few starts. A game that these actions end begins anew.
+        """
+        left = np.array([self._streams[row].integers(self.random_start + 1) for row in rows])
+        raw = self._press(rows, None, (NOOP,), np.zeros(len(rows), dtype=np.bool_))
+        while (going := left > 0).any():
+            action = np.array([self._streams[row].integers(self.actions) for row in rows[going]])
+            after = self.emulators.step(rows[going], action)
+            if after.over.any():
+                after.put(after.over.copy(), self.emulators.reset(rows[going][after.over]))
+            raw.put(going, after)
+            left -= 1
+        return raw
 
     def _next_life(self, rows: Rows, new: NDArray[np.bool_]) -> Raw:
         """A new game where it is one, a no-op elsewhere; where that ends the game, `new` becomes True."""
@@ -144,7 +164,7 @@ def make_atari(spec: EnvSpec, seeds: Sequence[int], threads: int | None, timeout
     picture, buttons = picture_of(spec)
     emulators = emulators_of(spec, seeds, picture, threads)
     engine = _pool_engine(spec) if spec.options.get("backend") == "envpool" else ale_engine(spec)
-    native = AtariVectorEnv(Games(spec, emulators, buttons, len(seeds)), len(seeds))
+    native = AtariVectorEnv(Games(spec, emulators, buttons, seeds), len(seeds))
     return GymnasiumVec(native, spec, engine=engine, timeout=timeout, clip_reward=True)
 
 

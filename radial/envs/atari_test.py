@@ -352,3 +352,19 @@ if __name__ == "__main__":
             engine, numbers = golden_run(game, preset)
             golden.setdefault(engine, {})[f"{game} {preset}"] = numbers
     GOLDEN.write_text(json.dumps(golden, indent=1) + "\n")
+
+
+def test_random_starts_differ_where_noops_leave_four_games_and_are_the_same_twice() -> None:
+    def starts(**options: int) -> list[bytes]:
+        env = make_env(EnvSpec("atari", "Pong", options=options), 8, 0)
+        try:
+            return [frame.numpy().tobytes() for frame in env.reset()]
+        finally:
+            env.close()
+
+    plain, random = starts(), starts(random_start=30)
+    assert len(set(plain)) <= 4
+    assert len(set(random)) >= 6
+    assert starts(random_start=30) == random
+    with pytest.raises(BadInput, match="random_start"):
+        make_env(EnvSpec("atari", "Pong", options={"random_start": -1}), 1, 0)

@@ -86,10 +86,12 @@ class CloneableAtari:
         preset = PRESETS[str(spec.options.get("preset", DEFAULT_PRESET))]
         if preset.stack > 1 or spec.options.get("backend") == "envpool":
             raise BadInput(f"{spec} cannot be cloned; use backend ale and preset radial-dqn or radial-a3c")
+        if spec.options.get("random_start", 0):
+            raise BadInput(f"{spec} cannot be cloned; use random_start 0")
         picture, buttons = picture_of(spec)
         self._single = Single(GAMES[spec.id], seed, picture)
         self._three = LastThree(self._single, 1) if picture.skip == 1 else None
-        self._games = Games(spec, self._three or self._single, buttons, 1)
+        self._games = Games(spec, self._three or self._single, buttons, [seed])
         self._obs = torch.empty(0)
         self._ended = True
         self._watchdog = _watchdog(self, spec, timeout)

@@ -210,7 +210,7 @@ class AtariScene:
         whole = Picture(picture.height, slice(0, picture.height), picture.skip, picture.pool, fire=picture.fire)
         seed = env_seeds(take.seed, take.episode + 1)[take.episode]
         self._screen = _Screen(emulators_of(spec, [seed], whole, 1), picture.rows)
-        self._games = Games(spec, self._screen, buttons, 1)
+        self._games = Games(spec, self._screen, buttons, [seed])
         self.fps = 60 / SKIP
 
     def begin(self) -> None:

@@ -44,6 +44,13 @@ def sem(returns: Sequence[float]) -> float:
     return float(values.std(correction=0)) / math.sqrt(len(values))
 
 
+def correlation(first: Sequence[float], second: Sequence[float]) -> float | None:
+    """Pearson's r of paired numbers; None where one of the lists does not vary, so that nothing can be said."""
+    x, y = (values - values.mean() for values in (_tensor(first), _tensor(second)))
+    scale = float(x.norm() * y.norm())
+    return float(x @ y) / scale if scale > 0 else None
+
+
 def iqm(returns: Sequence[float]) -> float:
     """Interquartile mean: without the ⌊n/4⌋ lowest and the ⌊n/4⌋ highest (Agarwal et al. 2021)."""
     return float(_iqm_rows(_tensor(returns)))

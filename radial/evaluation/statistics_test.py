@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from radial.core.data import BadInput
-from radial.evaluation.statistics import bootstrap_ci, iqm, iqm_ci95, mean, sem
+from radial.evaluation.statistics import bootstrap_ci, correlation, iqm, iqm_ci95, mean, sem
 
 
 def test_by_hand() -> None:
@@ -67,3 +67,9 @@ def test_bad_input(returns: list[float]) -> None:
             function(returns)
     with pytest.raises(BadInput, match="at least one list"):
         iqm_ci95([])
+
+
+def test_correlation_by_hand() -> None:
+    assert correlation([1.0, 2.0, 3.0], [2.0, 4.0, 6.0]) == pytest.approx(1.0)
+    assert correlation([1.0, -1.0, 1.0, -1.0], [1.0, 1.0, -1.0, -1.0]) == pytest.approx(0.0)
+    assert correlation([1.0, 1.0], [0.0, 3.0]) is None  # what does not vary says nothing

@@ -4,7 +4,7 @@ The tables are in `tables.toml`, most of their numbers with the recipes; how one
 """
 
 import tomllib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -13,7 +13,7 @@ from typing import Any
 
 from radial.core.data import BadInput
 from radial.core.text import nearest, spell_radius
-from radial.recipes.recipe import Cell, parse_radius, recipe
+from radial.recipes.recipe import RECIPES, Cell, parse_radius, recipe
 
 FILE = "tables.toml"
 # Names of attacks and certificates in files and on cards: never to be changed. One not listed goes by its own name.
@@ -79,6 +79,7 @@ class Row:
     levels   how many it was trained on, where rows differ in that
     seeds    that `--train` trains where none are given, such as "10-14"
     file     of an agent that others released, below the folder of such files: evaluated in place, never trained
+    listed   an extra row that is shown without an agent as well, with the commands that train one
     """
 
     task: str
@@ -91,6 +92,7 @@ class Row:
     levels: int | None = None
     seeds: str | None = None
     file: str | None = None
+    listed: bool = False
 
     @property
     def reported(self) -> bool:
@@ -158,14 +160,31 @@ def _table(name: str, facts: Mapping[str, Any]) -> Table:
     rows = tuple(
         Row(
             row["task"], row["agent"], row["recipe"], _paper(row, columns), row.get("extra", False), row.get("beside"),
-            row.get("options"), row.get("levels"), row.get("seeds"), row.get("file"),
+            row.get("options", facts.get("options")), row.get("levels"), row.get("seeds"), row.get("file"),
+            row.get("listed", False),
         )
-        for row in facts["rows"]
+        for row in (_with_small(facts["rows"]) if facts.get("small") else facts["rows"])
     )  # fmt: skip
     return Table(
         name, facts["title"], facts.get("source", ""), facts["episodes"], facts["acts"], facts["units"],
         facts.get("notes", ""), facts.get("every_seed", False), columns, rows,
     )  # fmt: skip
+
+
+def _with_small(rows: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The rows of each task, then their reduced forms: TASK-METHOD by the recipe TASK-small-METHOD, where it is one."""
+    known, written = RECIPES(), {row["recipe"] for row in rows}
+    found: list[Mapping[str, Any]] = []
+    for task in dict.fromkeys(row["task"] for row in rows):
+        own = [row for row in rows if row["task"] == task]
+        found += own
+        for row in own:
+            game, _, method = row["recipe"].partition("-")
+            name = f"{game}-small-{method}"
+            if name in known and name not in written:
+                reduced = {"agent": f"{row['agent']}, small", "recipe": name, "extra": True, "listed": True}
+                found.append({**row, **reduced, "beside": row["recipe"]})
+    return found
 
 
 def _radius(column: Mapping[str, str]) -> float:

@@ -229,7 +229,7 @@ def _worst_cases(drawn: Document) -> tuple[str, list[str], list[list[str]]]:
         f"{protocol['budget']:,} states; from … to where some did. ACR is the certified share of the steps of clean "
         "episodes until the first reward. The paper draws (x + 1)/2 of +1 and −1, which is the same share, and leaves "
         "out the starts that are unknown after 2,000 paths."
-    )
+    ) + _tracked(drawn.get("summary", {}))
     rows = []
     for point in drawn["points"]:
         low, high = point["awc_share"]
@@ -239,6 +239,22 @@ def _worst_cases(drawn: Document) -> tuple[str, list[str], list[list[str]]]:
             [spell_radius(point["radius"]), rate, f"{point['gwc_share']:.3f}", worst, str(point["awc_unknown"])]
         )
     return about, ["ε", "ACR", "GWC", "AWC", "AWC unknown"], rows
+
+
+def _tracked(summary: Document) -> str:
+    """Whether GWC follows AWC, in words; nothing for a result that is older than the question."""
+    if not summary:
+        return ""
+
+    def said(name: str) -> str:
+        return "undefined, for one of the two does not vary" if summary[name] is None else f"{summary[name]:.2f}"
+
+    same = "" if summary["same_answer"] is None else f", the same answer in a share of {summary['same_answer']:.2f}"
+    return (
+        f" Does GWC track AWC? Their correlation over {summary['starts_known']} starts and radii with a known AWC is "
+        f"{said('gwc_awc_of_starts')}{same}; of their shares over ε it is {said('gwc_awc_of_radii')}, of ACR and AWC "
+        f"{said('acr_awc_of_radii')}."
+    )
 
 
 def _q_bias(drawn: Document) -> tuple[str, list[str], list[list[str]]]:

@@ -38,7 +38,7 @@ class World:
 
 @pytest.fixture
 def searches(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """At 1/255 every crossing is certain; above, starts are refuted, unknown and proven in turn."""
+    """At the smallest ε every crossing is certain; above, starts are refuted, unknown and proven in turn."""
     done: list[float] = []
 
     def awc(agent: Any, world: World, radius: float, bound: str, episodes: int, seed: int, **more: Any) -> Found:
@@ -79,8 +79,12 @@ def test_shares_by_hand(searches: list[float], tmp_path: Path) -> None:
     facts = json.loads(Path("results/gwc-awc-acr.json").read_text())
     assert facts == drawn.to_json()
     text = figure_page(drawn.document())
-    assert "| 1/255   | 0.750 ± 0.102 | 1.000 | 1.000         | 0           |" in text
+    assert "| 0.1/255  | 0.750 ± 0.102 | 1.000 | 1.000         | 0           |" in text
     assert "0.333 … 0.667" in text
+    known = 6 + 4 * (len(RADII) - 1)  # of which two are refuted and two proven, and GWC agrees with all of them
+    assert drawn.summary["starts_known"] == known
+    assert drawn.summary["gwc_awc_of_starts"] == pytest.approx(1.0)
+    assert f"over {known} starts and radii with a known AWC is 1.00" in text
     pytest.importorskip("matplotlib")
     paper_figure(drawn.document(), tmp_path / "a.png")
     assert (tmp_path / "a.png").read_bytes().startswith(b"\x89PNG")
@@ -130,7 +134,8 @@ def test_q_bias_of_both_agents(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("gwc-awc-acr", "radial train freeway-small-radial-dqn"), ("q-bias", "radial train pong-small")]
+    ("name", "says"),
+    [("gwc-awc-acr", "radial train freeway-small-radial-dqn"), ("q-bias", "radial train freeway-small-sa-dqn")],
 )
 def test_without_an_agent_the_training_is_named(name: str, says: str) -> None:
     with pytest.raises(BadInput, match=says) as caught:

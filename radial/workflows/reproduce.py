@@ -237,7 +237,7 @@ def reproduce(
     lines = []
     for row in table.rows:
         agent = found[row.recipe] if row.file is None else _released(row, released)
-        if agent is None and row.extra and row.recipe not in only and row.file is None:
+        if agent is None and row.extra and not row.listed and row.recipe not in only and row.file is None:
             continue
         if agent is not None:
             agent[0].fits = fits
