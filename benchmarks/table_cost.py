@@ -1,8 +1,8 @@
 """What a table costs on a cluster, on paper: recipes × seeds at the speeds of the JSON files here → table_cost.json.
 
-Run as `python benchmarks/table_cost.py`. A training has the threads it was measured with; jobs are packed longest first,
-and what others start from comes before them. No GPU was measured: eight of them are counted as eight jobs at a time at
-the speed of the CPU, which is an upper limit.
+Run as `python benchmarks/table_cost.py`. A training has the threads it was measured with; jobs are packed longest
+first, and what others start from comes before them. No GPU was measured: eight of them are counted as eight jobs at a
+time at the speed of the CPU, which is an upper limit.
 """
 
 import heapq
