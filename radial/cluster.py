@@ -24,6 +24,8 @@ _Value = TypeVar("_Value")
 PLACES = ("local", "ray")
 _ADDRESS = re.compile(r"auto|(?:ray://)?([A-Za-z0-9._-]+):(\d{1,5})")
 TOKEN, MODE = "RAY_AUTH_TOKEN", "RAY_AUTH_MODE"
+# Without it Ray puts the address of the network in the place of 127.0.0.1, and listens on every interface.
+LOOPBACK = {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0"}
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0", "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0"}  # nothing is sent, nothing is said
 REACHED = 5.0  # seconds in which an address must answer
 IN_FLIGHT = 256  # jobs at least that are with the cluster at a time: their arguments are in its memory
@@ -146,7 +148,8 @@ def _cluster(address: str | None, cpus: int) -> Iterator[Any]:
         raise BadInput("--on ray needs Ray: pip install 'radial-rl[ray]'")
     for name, value in QUIET.items():
         os.environ.setdefault(name, value)
-    if address is None:  # before the import: Ray reads both but once
+    if address is None:  # before the import: Ray reads these but once
+        os.environ.update(LOOPBACK)
         os.environ.setdefault(MODE, "token")
         os.environ.setdefault(TOKEN, secrets.token_hex(32))
     else:
@@ -165,6 +168,8 @@ def _cluster(address: str | None, cpus: int) -> Iterator[Any]:
             ray.init(**settings)
         except Exception as error:  # noqa: BLE001  Ray's own errors have no common type
             raise BadInput(f"address {address or 'local'}: {' '.join(str(error).split())[:300]}") from None
+        if address is None and not all(node["NodeManagerAddress"] == "127.0.0.1" for node in ray.nodes()):
+            warnings.warn("Ray was imported before, so it listens beyond loopback", UserWarning, stacklevel=2)
     try:
         yield ray
     finally:

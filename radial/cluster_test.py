@@ -1,4 +1,6 @@
 import os
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -71,6 +73,27 @@ def test_many_small_jobs_cost_little() -> None:
     found = cluster.map(square, [1] * 200, on="ray", workers=2)
     assert all(outcome.value == 1 for outcome in found)
     assert (time.perf_counter() - begun) / 200 < 0.5
+
+
+def listening(_: object) -> list[str]:
+    """Addresses in hexadecimal on which the worker and the raylet above it listen."""
+    found = []
+    for process in (os.getpid(), os.getppid()):
+        links = [os.readlink(each) for each in Path(f"/proc/{process}/fd").iterdir() if each.is_symlink()]
+        sockets = {link[8:-1] for link in links if link.startswith("socket:[")}
+        for table in ("tcp", "tcp6"):
+            rows = [line.split() for line in Path(f"/proc/{process}/net/{table}").read_text().splitlines()[1:]]
+            found += [row[1].partition(":")[0] for row in rows if row[3] == "0A" and row[9] in sockets]
+    return found
+
+
+@pytest.mark.nightly
+def test_a_cluster_of_ours_listens_on_loopback_alone() -> None:
+    code = "from radial import cluster; from radial.cluster_test import listening\n"
+    code += "print(*cluster.map(listening, [0], on='ray')[0].value)"
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert said
+    assert all(address.endswith("0100007F") for address in said), said  # 127.0.0.1, or ::ffff:127.0.0.1
 
 
 def test_no_jobs_no_cluster() -> None:

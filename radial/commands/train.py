@@ -129,7 +129,11 @@ def train(
     kept = scaling.storage if out is None or seeds is None else in_storage(scaling.storage, out.absolute().name)
     order = Order(recipe, env, algorithm, steps, num_envs, device, init, settings, track, track_project, kept)
     if seeds is None:
-        _train_one(order, seed or 0, threads, order.folder(seed or 0) if out is None else out, resume, place)
+        folder = order.folder(seed or 0) if out is None else out
+        if place.on == "ray" and not _has_runners(order, seed or 0):
+            _on_cluster(order, *_prepared(order, seed or 0), {seed or 0: folder}, place)
+        else:
+            _train_one(order, seed or 0, threads, folder, resume, place)
         return
     if int(os.environ.get("WORLD_SIZE") or 1) > 1:
         raise BadInput("--seeds is for one process: torchrun trains one seed on several")
@@ -151,6 +155,14 @@ def train(
 def in_storage(storage: str | None, name: str) -> str | None:
     """A folder of storage: where seeds are trained in DIR/seedN, another DIR has other ones."""
     return None if storage is None else f"{storage.rstrip('/')}/{name}"
+
+
+def _has_runners(order: Order, seed: int) -> bool:
+    """Whether a training acts in the cluster, and itself stays here."""
+    from radial.training.ppo import PPOConfig
+
+    config, _ = _prepared(order, seed)
+    return isinstance(config, PPOConfig) and config.num_runners > 0
 
 
 def _on_cluster(

@@ -326,7 +326,7 @@ def stage_of(
         raise BadInput("num_runners must be 0 for environments that only this process can make")
     if config.num_runners:
         return Runners(config, actor, attack, seed, device, address)
-    return InLoop(config, actor, make, device, threads)
+    return InLoop(config, actor, make or make_env, device, threads)
 
 
 def partners_of(

@@ -69,10 +69,10 @@ class InLoop:
     """The training's own process acts."""
 
     def __init__(
-        self, config: "PPOConfig", actor: Acting, make: "Making | None", device: torch.device, threads: int | None
+        self, config: "PPOConfig", actor: Acting, make: "Making", device: torch.device, threads: int | None
     ) -> None:
-        self.config, self.actor, self.device, self.threads = config, actor, device, threads
-        self.make, self.env = make or make_env, None  # type: Making, VecEnv | None
+        self.config, self.actor, self.make, self.device, self.threads = config, actor, make, device, threads
+        self.env: VecEnv | None = None
 
     @property
     def engine(self) -> Mapping[str, str]:  # noqa: D102

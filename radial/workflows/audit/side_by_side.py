@@ -90,8 +90,17 @@ def attack_side_by_side(work: "Work", names: Sequence[str], share: float) -> Non
             seconds, until,
         )  # fmt: skip
     work.clock.doing = ", ".join(names)
-    for found in work.place.each(run_attack, jobs, work.clock.tell):
-        _merge(work, found)
+    names_of = list(jobs)
+    ended = work.place.map(
+        run_attack, list(jobs.values()),
+        lambda number, outcome: work.clock.tell(f"{names_of[number]}: {outcome.error or 'done'}"),
+    )  # fmt: skip
+    for (what, job), outcome in zip(jobs.items(), ended, strict=True):
+        if outcome.value is not None:
+            _merge(work, outcome.value)
+        else:  # the others still count
+            work.result.warnings.append(f"{what} failed: {outcome.error}")
+            work.clock.cut += [(job.name, radius) for radius in job.radii]
 
 
 def _groups(name: str, radii: Sequence[float], p: float) -> list[tuple[float, ...]]:
