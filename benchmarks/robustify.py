@@ -41,16 +41,26 @@ class Case:
     episodes: int
     tolerance: float = 0.25
     seed: int = 0
+    objective: str | None = None  # None: chosen by the ratio of the agent's bounds
+    attacked_at: float | None = None  # ε of a further attack on the agent found
+    certified_at: float | None = None  # ε of a further certificate
 
 
 CASES = {
-    "fruitbot": Case("procgen/FruitBot_ppo.pt", FRUITBOT, 5 / 255, 240_000, 32, 0.5),
-    "fruitbot-again": Case("robustify-fruitbot", FRUITBOT, 5 / 255, 100_000, 32, 0.5),
+    "fruitbot": Case(
+        "procgen/FruitBot_ppo.pt", FRUITBOT, 2 / 255, 800_000, 32, attacked_at=5 / 255, certified_at=1 / 255
+    ),
+    "fruitbot-sa": Case("procgen/FruitBot_ppo.pt", FRUITBOT, 5 / 255, 240_000, 32, 0.5, objective="sa"),
+    "fruitbot-sa-again": Case("robustify-fruitbot-sa", FRUITBOT, 5 / 255, 100_000, 32, 0.5, objective="sa"),
     "hopper": Case("sa_ppo/ppo-hopper-median.model", rr.EnvSpec("mujoco", "Hopper-v4"), 0.075, 1_024_000, 50),
     "cartpole-dqn": Case("cartpole-dqn", CARTPOLE, 0.02, 90_000, 20),
     "cartpole-ppo": Case("cartpole-ppo", CARTPOLE, 0.1, 120_000, 20),
     "sb3-cartpole-ppo": Case("sb3/ppo-CartPole-v1/CartPole-v1.zip", CARTPOLE, 0.05, 120_000, 20, seed=10),
     "sb3-cartpole-dqn": Case("sb3/dqn-CartPole-v1/CartPole-v1.zip", CARTPOLE, 0.05, 60_000, 20, seed=10),
+    "sb3-cartpole-ppo-wide": Case("sb3/ppo-CartPole-v1/CartPole-v1.zip", CARTPOLE, 0.1, 60_000, 20, 0.04, seed=10),
+    "sb3-hopper": Case(
+        "sb3/ppo-Hopper-v3/Hopper-v3.zip", rr.EnvSpec("mujoco", "Hopper-v4"), 0.05, 300_000, 20, 0.1, objective="distil"
+    ),
     "sb3-acrobot-ppo": Case("zoo-like:Acrobot-v1", rr.EnvSpec("classic", "Acrobot-v1"), 0.05, 300_000, 20, 0.1, 10),
     "sb3-lunarlander-ppo": Case(
         "zoo-like:LunarLander-v3", rr.EnvSpec("gymnasium", "LunarLander-v3"), 0.05, 300_000, 20, 0.1, 10
@@ -85,7 +95,7 @@ def run(name: str, runs: Path, threads: int) -> dict[str, Any]:
     """One case: its returns before and after, and its curve."""
     case = CASES[name]
     start, folder = start_of(case, runs), runs / f"robustify-{name}"
-    began, earlier = time.perf_counter(), history(folder)
+    began, busy, earlier = time.perf_counter(), time.process_time(), history(folder)
     found = rr.robustify(
         start,
         case.radius,
@@ -93,16 +103,30 @@ def run(name: str, runs: Path, threads: int) -> dict[str, Any]:
         env=case.env,
         episodes=case.episodes,
         tolerance=case.tolerance,
+        objective=case.objective,
         seed=case.seed,
         out=folder,
         resume=begun(folder),
         threads=threads,
     )
-    seconds = time.perf_counter() - began
+    seconds, used = time.perf_counter() - began, time.process_time() - busy
     facts = found.to_json() | {"seed": case.seed, "seconds": round(seconds + (earlier[-1]["time"] if earlier else 0.0))}
+    facts |= {"cpu_seconds": round(used), "further": further(case, found)}
     lines = history(folder)
     facts["curve"] = [{key: line[key] for key in ("step", *CURVE) if key in line} for line in lines]
     return facts
+
+
+def further(case: Case, found: Any) -> dict[str, Any]:
+    """Scores of the agent found at other radii than its own."""
+    scores: dict[str, Any] = {}
+    if case.attacked_at is not None:
+        scores["attacked"] = rr.evaluate(
+            found.agent, case.env, found.attack, case.attacked_at, case.episodes, case.seed
+        ).to_json()
+    if case.certified_at is not None:
+        scores["certified"] = rr.acr(found.agent, case.env, case.certified_at, "ibp", 8, case.seed).to_json()
+    return scores
 
 
 def row(name: str, facts: dict[str, Any]) -> str:
@@ -114,7 +138,14 @@ def row(name: str, facts: dict[str, Any]) -> str:
         played = [standing["nominal"], standing["attacked"]]
         cells += ["; ".join(f"{one['mean']:.1f} ± {one['sem']:.1f}" for one in played)]
         cells += [f"{standing['certified']['mean']:.3f}"]
-    return f"| {' | '.join([*cells, str(facts['seconds'])])} |"
+    said = facts.get("further") or {}
+    more = [f"{one['mean']:.1f} ± {one['sem']:.1f} at {one['radius']:.4g}" for one in [said.get("attacked")] if one]
+    more += [
+        f"ACR {one['mean']:.3f} at {one['radius']:.4g}, {one['distinct_actions']} actions"
+        for one in [said.get("certified")]
+        if one
+    ]
+    return f"| {' | '.join([*cells, '; '.join(more), str(facts['seconds'])])} |"
 
 
 def scale(known: dict[str, dict[str, Any]]) -> str:
@@ -172,7 +203,7 @@ def main() -> None:
         options.results.mkdir(exist_ok=True)
         path.write_text(json.dumps(known, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
         headings = ["case", "objective", "κ", "steps", "ε", "reached"]
-        headings += ["before", "certified", "after", "certified", "seconds"]
+        headings += ["before", "certified", "after", "certified", "after, elsewhere", "seconds"]
         page = [
             "# Agents made robust",
             "",

@@ -55,7 +55,7 @@ def robustify(
         kind: of an .onnx file, which does not say what its outputs are: q, categorical or gaussian.
         steps: env steps to train.
         kappa: weight of the standard loss, 0 … 1; default: that of the kind of agent.
-        objective: radial-overlap, radial-worst-case, radial-likelihood, or on frames sa; default: by agent.
+        objective: radial-overlap, radial-worst-case, radial-likelihood, on frames sa, or distil; default: by agent.
         tolerance: share of the clean return that may be lost before the ε ramp pauses.
         set: KEY=VALUE …, any other setting by its dotted path, such as policy_rate=3e-4; default: those of the agent's
             card or of its Stable-Baselines3 file, else of a recipe.

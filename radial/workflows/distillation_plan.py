@@ -15,7 +15,7 @@ from radial.core.agent import Card
 from radial.core.checks import check_whole, is_finite
 from radial.core.data import BadInput, EnvSpec
 from radial.evaluation.prover import check_in_range
-from radial.evaluation.widths import score_ratio, visited
+from radial.evaluation.widths import HOPELESS, score_ratio, visited
 from radial.objectives.distil import Distil
 from radial.runs.config import encode
 from radial.training.distilling import DistilConfig
@@ -23,7 +23,6 @@ from radial.training.ratio_ramp import RatioRamp
 from radial.workflows.train import commit
 
 DISTIL = "distil"  # the objective's name
-HOPELESS_RATIO = 30.0  # of the agent's own bounds at ε, from which a fresh network is quicker than narrowing them
 LEAST_ROUNDS = 20
 # Sizes of the student's layers, by what it sees.
 FRAMES_84, FRAMES_80 = (16, 32, 32, 256), (16, 16, 32, 32, 256)
@@ -45,7 +44,7 @@ def chosen(
         return None
     x = visited(agent, env, 64, seed)
     ratio = score_ratio(agent, x, radius)
-    return DISTIL if not ratio < HOPELESS_RATIO else None
+    return DISTIL if not ratio < HOPELESS else None
 
 
 def plan_distillation(

@@ -271,13 +271,13 @@ def test_a_distillation_that_gains_nothing_hands_the_original_back(
 
 def test_the_measured_ratio_chooses_the_objective() -> None:
     """Wide bounds are hopeless to fine-tune; a weight of the standard loss, or few steps, say that it is to be."""
-    agent = agent_of(CategoricalAgent)
-    torch.nn.init.normal_(agent.network[2].weight, generator=torch.Generator().manual_seed(1))  # type: ignore[index, arg-type, union-attr]
+    agent = CategoricalAgent((4,), 2, (16,), "relu")
+    agent.initialize(torch.Generator().manual_seed(0))
     assert chosen(agent, CARTPOLE, 1e-6, 100_000, None, None, 0) is None
-    assert chosen(agent, CARTPOLE, 1e3, 100_000, None, None, 0) == "distil"
-    assert chosen(agent, CARTPOLE, 1e3, 100_000, 0.5, None, 0) is None
-    assert chosen(agent, CARTPOLE, 1e3, 100_000, None, "radial-overlap", 0) is None
-    assert chosen(agent, CARTPOLE, 1e3, 1_000, None, None, 0) is None
+    assert chosen(agent, CARTPOLE, 1e6, 100_000, None, None, 0) == "distil"
+    assert chosen(agent, CARTPOLE, 1e6, 100_000, 0.5, None, 0) is None
+    assert chosen(agent, CARTPOLE, 1e6, 100_000, None, "radial-overlap", 0) is None
+    assert chosen(agent, CARTPOLE, 1e6, 1_000, None, None, 0) is None
     with pytest.raises(BadInput, match="steps must be ≥ 20,480 to distil this agent, got 1,000"):
         plan_distillation(agent, CARTPOLE, 0.1, 1_000)
     frames = plan_distillation(agent_of(ImpalaAgent, (3, 64, 64), 15), FRUITBOT, 1 / 255, 1_000_000)
