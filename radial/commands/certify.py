@@ -112,8 +112,10 @@ def _measure(metric: str, budget: int, model: Path | None, horizon: int | None) 
     if metric == "awc":
         return partial(awc, budget=budget)
     if metric == "drift":
+        assert model is not None and horizon is not None, "_check_options comes first"  # noqa: PT018
         return partial(drift, model=model, horizon=horizon)
-    return {"gwc": gwc, "acr": acr, "reach": reach}[metric]
+    plain: dict[str, Callable[..., Any]] = {"gwc": gwc, "acr": acr, "reach": reach}
+    return plain[metric]
 
 
 def _norm(text: str) -> float:

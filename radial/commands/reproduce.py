@@ -128,10 +128,11 @@ def _train(seeds: Mapping[str, Sequence[int]], jobs: int) -> dict[str, list[Path
     for name, those in seeds.items():
         if (init := recipe(name).init) is not None:
             starts.setdefault(init, set()).update(those)
-    for name, those in (starts | {name: set(those) for name, those in seeds.items()}).items():
-        check_trainable(recipe(name).config, min(those))
-    first = {name: sorted(those | set(seeds.get(name, ()))) for name, those in starts.items()}
-    for wave in (first, {name: those for name, those in seeds.items() if name not in first}):
+    for name, some in (starts | {name: set(those) for name, those in seeds.items()}).items():
+        check_trainable(recipe(name).config, min(some))
+    first: dict[str, Sequence[int]] = {name: sorted(one | set(seeds.get(name, ()))) for name, one in starts.items()}
+    rest = {name: those for name, those in seeds.items() if name not in first}
+    for wave in (first, rest):
         commands = {f"{name}-seed{seed}": _command(name, seed) for name, those in wave.items() for seed in those}
         missing = {name: command for name, command in commands.items() if command}
         if missing:

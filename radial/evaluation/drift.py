@@ -290,10 +290,11 @@ def drift(
             states.append(spread.amax(1))
         if progress is not None:
             progress(number + 1)
+    assert loop is not None  # there is at least one episode
     drifts, worst = torch.stack(moved), torch.stack(states)
     return ActionDrift(
         replace(terms, seed=int(seed)), tuple(drifts.mean(0).tolist()), tuple(drifts.amax(0).tolist()),
-        tuple(worst.amax(0).tolist()), len(moved), model.error is not None,
+        tuple(worst.amax(0).tolist()), len(moved), loop.error is not None,
     )  # fmt: skip
 
 

@@ -201,8 +201,13 @@ class EvaluatedAgent:
 class Attacked(Protocol):
     """An agent that adversaries learn against."""
 
-    name: str
-    agent: Any
+    @property
+    def name(self) -> str:
+        """The name it is reported by."""
+
+    @property
+    def agent(self) -> Any:
+        """The agent itself."""
 
     @property
     def sha256(self) -> str:
