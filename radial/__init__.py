@@ -41,6 +41,7 @@ if TYPE_CHECKING:  # for editors and type checkers; a name is imported when it i
     from radial.core.schedules import Constant, Exponential, Linear, Smoothed
     from radial.envs.make import SUITES, make_env
     from radial.evaluation.certificates import acr, gwc
+    from radial.evaluation.drift import drift
     from radial.evaluation.play import Evaluation
     from radial.evaluation.prover import SoundnessError, possible_actions
     from radial.evaluation.reach import reach
@@ -91,6 +92,7 @@ _HOMES = {
     "radial.evaluation.certificates": "acr gwc",
     "radial.evaluation.play": "Evaluation",
     "radial.evaluation.prover": "SoundnessError possible_actions",
+    "radial.evaluation.drift": "drift",
     "radial.evaluation.reach": "reach",
     "radial.evaluation.worst_case": "awc",
     "radial.recipes.recipe": "RECIPES recipe",
@@ -123,7 +125,7 @@ __all__ = [
     "LearnedAttack", "Linear", "NoAttack", "PPOConfig", "QAgent", "RandomNoise", "RobustSarsa", "Robustified",
     "Smoothed", "SoundnessError", "Step", "Timed", "TrainedSeed", "Transfer", "UnsupportedLayer", "Verdict",
     "WorstOf", "__version__", "a3c", "acr", "assert_robust", "audit", "awc", "best_of", "certify_action", "crown",
-    "crown_ibp", "ddpg", "dqn", "evaluate", "guard", "gwc", "ibp", "load", "load_attack", "make_env", "mixed",
+    "crown_ibp", "ddpg", "dqn", "drift", "evaluate", "guard", "gwc", "ibp", "load", "load_attack", "make_env", "mixed",
     "possible_actions", "ppo", "reach", "recipe", "robustify", "save", "save_attack", "sound", "train", "train_many",
     "worst_of", "wrap",
 ]  # fmt: skip

@@ -232,7 +232,7 @@ class DeterministicAgent(_Normalized):
     @cached_property  # a network that stays the same one is traced once
     def squashed(self) -> nn.Sequential:
         """X → u in [−1, 1], (B, D), as a network of its own that shares these weights: what is trained."""
-        return self.network[:-1]
+        return nn.Sequential(*list(self.network)[:-1])
 
     def initialize(self, rng: torch.Generator) -> None:
         """Uniform in ±1/√(inputs of a unit), the last layer of each network in ±3e-3 (Lillicrap et al. 2016)."""

@@ -6,6 +6,7 @@ The certificates are in `evaluation`, the bounds they rest on in `bounds`.
 import math
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import tyro
@@ -13,10 +14,11 @@ from rich.table import Table
 
 from radial.commands.terminal import print_json, print_table, progress, warnings_said
 from radial.core.errors import BadInput
-from radial.core.text import round_down
+from radial.core.text import round_down, round_up
 from radial.evaluation.threads import one_thread_for
 
-METRICS = ("gwc", "acr", "awc")
+METRICS = ("gwc", "acr", "awc", "reach", "drift")
+CONTINUOUS = ("reach", "drift")  # metrics of continuous actions
 
 
 def certify(
@@ -25,27 +27,32 @@ def certify(
     kind: str | None = None,
     radius: str | None = None,
     metric: str | None = None,
-    bound: str = "ibp",
+    bound: str | None = None,
     episodes: int | None = None,
     seed: int = 0,
     horizon: int | None = None,
+    model: Path | None = None,
     budget: int = 10_000,
     p: str = "inf",
     vecnormalize: str | None = None,
     json: bool = False,
 ) -> None:
-    """Certify an agent with discrete actions: its greedy or absolute worst case, or its action certification rate.
+    """Certify an agent: worst-case rewards or certified actions of discrete ones, how far continuous ones can move.
 
     Args:
         agent: a run's folder, a name in the zoo, or a third-party checkpoint: papers, Stable-Baselines3, CleanRL, ONNX.
         env: an environment's id, such as CartPole-v1 or fruitbot-test; default: the one the agent was trained in.
         kind: of an .onnx file, which does not say what its outputs are: q, categorical or gaussian.
         radius: perturbation radius ε in network units, such as 0.075 or 3/255.
-        metric: gwc (greedy worst-case reward), acr (action certification rate) or awc (absolute worst-case reward).
-        bound: ibp, crown-ibp, crown, or best: the tightest of the three; always rounded outward.
-        episodes: number of episodes; default: 20, for awc 1.
+        metric: gwc (greedy worst-case reward), acr (action certification rate), awc (absolute worst-case reward);
+            for continuous actions reach (how far one can move) or drift (a sequence of them, for a given model).
+        bound: ibp, crown-ibp, crown, or best: the tightest of the three; always rounded outward. Default: ibp, for
+            drift best.
+        episodes: number of episodes; default: 20, for awc and drift 1.
         seed: random seed.
-        horizon: count only the first steps of an episode; awc needs it where an environment has no time limit.
+        horizon: count only the first steps of an episode; awc needs it where an environment has no time limit. Of
+            drift the number of steps.
+        model: of drift, x' = f(x, a) in network units: .json with A, B and perhaps c and error, or an .onnx network.
         budget: awc: states to bound per episode.
         p: norm of the perturbation: 1, 2 or inf.
         vecnormalize: statistics of a Stable-Baselines3 agent, if they do not lie near its file; none: it has none.
@@ -57,7 +64,7 @@ def certify(
     from radial.workflows.loading import load
 
     if metric is None:
-        raise BadInput("a certificate needs a --metric: gwc, acr or awc")
+        raise BadInput("a certificate needs a --metric: gwc, acr or awc; reach or drift for continuous actions")
     if metric not in METRICS:
         raise BadInput(f"metric must be one of {', '.join(METRICS)}, got {metric!r}{nearest(metric, METRICS)}")
     if radius is None:
@@ -68,11 +75,14 @@ def certify(
     if where is None:
         near = example_for(loaded.observation_shape)
         raise BadInput(f"{agent}: no environment recorded; pass --env, such as --env {near}")
-    count = episodes if episodes is not None else 1 if metric == "awc" else 20
+    _check_options(metric, p, horizon, model)
+    count = episodes if episodes is not None else 1 if metric in ("awc", "drift") else 20
+    bound = bound or ("best" if metric == "drift" else "ibp")
+    ball: dict[str, Any] = {} if metric in CONTINUOUS else {"p": _norm(p), "horizon": horizon}
     with progress(*((count * budget, "states") if metric == "awc" else (count, "episodes"))) as show, warnings_said():
-        found = _measure(metric, budget)(
-            loaded, where, parse_radius(radius), bound, count, seed,
-            p=_norm(p), horizon=horizon, name=agent, progress=show,
+        found = _measure(metric, budget, model, horizon)(
+            loaded, where, parse_radius(radius), bound=bound, episodes=count, seed=seed, name=agent, progress=show,
+            **ball,
         )  # fmt: skip
     facts = found.to_json()
     if json:
@@ -81,13 +91,31 @@ def certify(
         _show(facts)
 
 
-def _measure(metric: str, budget: int) -> Callable[..., Any]:
+def _check_options(metric: str, p: str, horizon: int | None, model: Path | None) -> None:
+    """Refuse options of another metric: those of continuous actions are for one norm, and drift needs a model."""
+    if metric in CONTINUOUS and _norm(p) != math.inf:
+        raise BadInput(f"p must be inf for --metric {metric}, got {p}")
+    if metric == "drift" and (model is None or horizon is None):
+        raise BadInput("--metric drift needs --model FILE and --horizon K")
+    if metric != "drift" and model is not None:
+        raise BadInput(f"--model is for --metric drift, got --metric {metric}")
+    if metric == "reach" and horizon is not None:
+        raise BadInput("--horizon is not for --metric reach, which covers whole episodes; drift has one")
+
+
+def _measure(metric: str, budget: int, model: Path | None, horizon: int | None) -> Callable[..., Any]:
     from radial.evaluation.certificates import acr, gwc
+    from radial.evaluation.drift import drift
+    from radial.evaluation.reach import reach
     from radial.evaluation.worst_case import awc
 
     if metric == "awc":
         return partial(awc, budget=budget)
-    return gwc if metric == "gwc" else acr
+    if metric == "drift":
+        assert model is not None and horizon is not None, "_check_options comes first"  # noqa: PT018
+        return partial(drift, model=model, horizon=horizon)
+    plain: dict[str, Callable[..., Any]] = {"gwc": gwc, "acr": acr, "reach": reach}
+    return plain[metric]
 
 
 def _norm(text: str) -> float:
@@ -102,8 +130,9 @@ def _show(facts: dict[str, Any]) -> None:
     cut = "" if limits is None else f", cut to [{limits[0]:g}, {limits[1]:g}]"
     rows = [("ball", f"ε = {facts['radius']:g}, p = {facts['p']}{cut}")]
     rows += [("bound", f"{facts['bound']}, {facts['arithmetic']}")]
-    rows += {"gwc": _gwc, "acr": _acr, "awc": _awc}[facts["metric"]](facts)
-    rows += [("episodes, seed", f"{facts['episodes']}, {facts['seed']}"), ("seconds", f"{facts['wall_seconds']:.1f}")]
+    rows += {"gwc": _gwc, "acr": _acr, "awc": _awc, "reach": _reach, "drift": _drift}[facts["metric"]](facts)
+    rows += [("episodes, seed", f"{facts['episodes']}, {facts['seed']}")]
+    rows += [("seconds", f"{facts['wall_seconds']:.1f}")] if "wall_seconds" in facts else []
     for name, value in rows:
         table.add_row(name, value)
     print_table(table)
@@ -123,6 +152,28 @@ def _acr(facts: dict[str, Any]) -> list[tuple[str, str]]:
         ("steps certified, falsified, unknown", f"{facts['certified']}, {facts['attacked']}, {facts['unknown']}"),
         ("distinct actions taken", str(facts["distinct_actions"])),
         ("clean return, mean ± SEM", f"{facts['return_mean']:.1f} ± {facts['return_sem']:.1f}"),
+    ]
+
+
+def _reach(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        ("reach of the action, mean", str(round_up(facts["mean"], 3))),
+        ("at most", str(round_up(facts["largest"], 3))),
+        ("steps", str(facts["steps"])),
+    ]
+
+
+def _drift(facts: dict[str, Any]) -> list[tuple[str, str]]:
+    def told(values: list[float | None]) -> str:
+        return ", ".join("no bound" if value is None else str(round_up(value, 3)) for value in values)
+
+    covered = "covered" if facts["covers_error"] else "not covered: the model states none"
+    return [
+        (f"largest drift of action 1 … {facts['horizon']}", told(facts["largest"])),
+        ("mean over the starts", told(facts["mean"])),
+        ("largest drift of a state", told(facts["state"])),
+        ("error of the model", covered),
+        ("starts", str(facts["starts"])),
     ]
 
 

@@ -57,6 +57,27 @@ def test_one_json_object(metric: str, episodes: int, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.skipif(importlib.util.find_spec("PyQt5") is None, reason="pip install 'radial-rl[procgen]'")
+def test_continuous_actions_have_a_reach_and_for_a_model_a_drift(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ("pendulum-agent", "--radius", "0.01", "--episodes", "1", "--bound", "ibp")
+    assert run(*given, "--metric", "reach", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["metric"] == "reach"
+    rows = [[0.9 * (i == j) for j in range(3)] for i in range(3)]
+    Path("model.json").write_text(json.dumps({"A": rows, "B": [[0.1]] * 3}))
+    drift = (*given, "--metric", "drift", "--horizon", "2", "--model", "model.json")
+    assert run(*drift, "--json") == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert (facts["metric"], facts["horizon"], len(facts["largest"])) == ("drift", 2, 2)
+    assert run(*drift) == 0
+    assert "not covered" in capsys.readouterr().out
+    for wrong, says in (
+        (drift[:-2], "needs --model FILE and --horizon K"),
+        ((*given, "--metric", "reach", "--p", "2"), "p must be inf"),
+        ((*given, "--metric", "reach", "--model", "model.json"), "--model is for --metric drift"),
+    ):
+        assert run(*wrong) == 2
+        assert says in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("metric", ["gwc", "acr"])
 def test_an_agent_of_procgen(metric: str, capsys: pytest.CaptureFixture[str]) -> None:
     agent = ImpalaAgent()

@@ -136,8 +136,9 @@ def _train(seeds: Mapping[str, Sequence[int]], place: "Place", storage: str | No
             starts.setdefault(init, set()).update(those)
     for name in (*starts, *seeds):
         check_trainable(recipe(name).config, min(starts.get(name) or seeds[name]))
-    first = {name: sorted(those | set(seeds.get(name, ()))) for name, those in starts.items()}
-    for wave in (first, {name: those for name, those in seeds.items() if name not in first}):
+    first: dict[str, Sequence[int]] = {name: sorted(one | set(seeds.get(name, ()))) for name, one in starts.items()}
+    rest = {name: those for name, those in seeds.items() if name not in first}
+    for wave in (first, rest):
         pairs = [(name, seed) for name, those in wave.items() for seed in those]
         if place.on == "ray":
             train_all([_job(name, seed, storage) for name, seed in pairs], place)

@@ -42,7 +42,8 @@ MUJOCO.insert(2, "hopper-radial-ppo-undisturbed")
 LATER = [f"{task}-{method}" for task in TASKS for method in ("car-ppo", "bar-ppo", "wocar-ppo")]
 ATLA = [f"{task}-{method}" for task in TASKS for method in ("atla-ppo", "atla-sa-ppo")]
 ATTACKED = ["walker2d-radial-ppo-attacked", "halfcheetah-radial-ppo-attacked"]
-SINCE = LATER + ATLA + ATTACKED  # on the tasks of the paper, but not in it
+ROBUST = [f"{task}-robust" for task in TASKS]
+SINCE = LATER + ATLA + ATTACKED + ROBUST  # on the tasks of the paper, but not in it
 CLASSIC = [f"{task}-{method}" for task in ("cartpole", "pendulum") for method in ("ppo", "radial-ppo")]
 GAMES = ("pong", "freeway", "bankheist", "roadrunner")
 Q_METHODS = (
@@ -86,6 +87,7 @@ def test_every_recipe_of_the_table_is_there() -> None:
         *LATER,
         *ATLA,
         *ATTACKED,
+        *ROBUST,
         *CLASSIC,
         *ATARI,
         *Q_CLASSIC,
@@ -245,6 +247,16 @@ def test_radial_under_attack_differs_in_the_attack_alone(name: str) -> None:
     assert replace(ours.config, **start) == undisturbed.config
     assert (ours.config.attack, ours.config.attack_probability) == ("mad", 0.5)
     assert ours.config.attack_radius(4_096_000) == ours.radius
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_the_robust_candidate_is_radial_against_an_adversary_that_learns(task: str) -> None:
+    """Its RADIAL settings are those of the row in the table; the adversary's ε ends where the loss's does."""
+    ours, radial = recipe(f"{task}-robust"), recipe(f"{task}-radial-ppo")
+    assert ours.config.objective == radial.config.objective
+    assert (ours.config.attack, ours.config.attack_probability, ours.config.turns) == ("paad", 0.5, Turns())  # type: ignore[union-attr]
+    assert ours.config.attack_radius(ours.config.total_steps) == ours.radius == radial.radius
+    assert ours.config.attack_radius(1_021_952) == 0
 
 
 @pytest.mark.parametrize("name", RECIPES())

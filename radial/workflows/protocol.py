@@ -206,7 +206,7 @@ class Attacked(Protocol):
 
     @property
     def name(self) -> str:
-        """That a person reads."""
+        """The name it is reported by."""
 
     @property
     def agent(self) -> Any:
