@@ -9,7 +9,15 @@ from typing import Any
 from radial.core.errors import BadInput
 from radial.core.text import nearest
 
-FILES = ("mujoco.toml", "atari.toml", "atari_small.toml", "atari_a3c.toml", "procgen.toml", "classic.toml")
+FILES = (
+    "mujoco.toml",
+    "atari.toml",
+    "atari_small.toml",
+    "atari_a3c.toml",
+    "atari_ppo.toml",
+    "procgen.toml",
+    "classic.toml",
+)
 
 
 @cache

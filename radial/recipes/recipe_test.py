@@ -68,6 +68,7 @@ PIXELS = ("fruitbot", "coinrun", "jumper")
 PROCGEN = [f"{game}-{method}" for game in PIXELS for method in ("ppo", "radial-ppo", "radial-ppo-overlap")]
 PROCGEN += [f"fruitbot-{count}-levels-{method}" for count in (10, 50, 100) for method in ("ppo", "radial-ppo")]
 PROCGEN += ["fruitbot-small-ppo", "fruitbot-small-radial-ppo"]
+ATARI_PPO = [f"{game}-small-{method}" for game in GAMES for method in ("ppo", "radial-ppo", "radial-ppo-overlap")]
 TOTAL, TOTAL_SEM = 125993.3, 3160.9  # of all 36 cells of the paper's table
 PER_MINIBATCH = 2_048 / 320  # env steps per minibatch of the authors: 10 epochs × 32
 
@@ -87,11 +88,12 @@ def test_every_recipe_of_the_table_is_there() -> None:
         *A3C,
         *AC_CLASSIC,
         *PROCGEN,
+        *ATARI_PPO,
     }
     assert [name for name in RECIPES() if name in MUJOCO] == MUJOCO
     for name, one in RECIPES().items():
         others = A3CConfig if name in A3C + AC_CLASSIC else DQNConfig
-        assert type(one.config) is (PPOConfig if name in MUJOCO + SINCE + CLASSIC + PROCGEN else others)
+        assert type(one.config) is (PPOConfig if name in MUJOCO + SINCE + CLASSIC + PROCGEN + ATARI_PPO else others)
 
 
 @pytest.mark.parametrize("name", MUJOCO)

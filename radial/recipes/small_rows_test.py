@@ -1,4 +1,4 @@
-"""Reduced agents in the papers' tables: each stands beside the row of its method, and is listed before it is trained."""
+"""Reduced agents in the papers' tables: each stands beside its method's row and is listed untrained."""
 
 from radial.recipes.recipe import RECIPES
 from radial.recipes.tables import TABLES, table
