@@ -1,7 +1,7 @@
 """Joint actor-critics: one network that gives the logits of a softmax policy and the state's value.
 
-`ActorCritic` is the agent of A3C, `ImpalaAgent` that of PPO on ProcGen. Policies for vectors with a critic of their own
-are in `policies`.
+`ActorCritic` is the agent of A3C, and of PPO on Atari; `ImpalaAgent` that of PPO on ProcGen. Policies for vectors with
+a critic of their own are in `policies`.
 """
 
 from abc import abstractmethod
@@ -9,7 +9,14 @@ from abc import abstractmethod
 import torch
 from torch import Tensor, nn
 
-from radial.agents.networks import AtariActorCritic, ImpalaResNet, JointActorCritic, MLPActorCritic, ShallowNet
+from radial.agents.networks import (
+    AtariActorCritic,
+    ImpalaResNet,
+    JointActorCritic,
+    MLPActorCritic,
+    NatureActorCritic,
+    ShallowNet,
+)
 from radial.agents.policies import RawAgent, SoftmaxPolicy
 from radial.core.data import BadInput
 
@@ -38,16 +45,20 @@ class _Joint(SoftmaxPolicy, RawAgent):
 
 
 class ActorCritic(_Joint):
-    """The agent of A3C: convolutions for frames (C, 80, 80), an MLP for vectors (features,)."""
+    """The agent of A3C: convolutions for frames (C, 80, 80), an MLP for vectors (features,).
 
-    network: AtariActorCritic | MLPActorCritic
+    Frames (C, 84, 84), those of the DQN agents, get the convolutions of DQN: the agent of PPO on Atari.
+    """
+
+    network: AtariActorCritic | NatureActorCritic | MLPActorCritic
 
     def __init__(self, observation_shape: tuple[int, ...], n: int, hidden: tuple[int, ...] | None = None) -> None:
+        seen = observation_shape[-1] if observation_shape else None
+        frames = NatureActorCritic if seen == NatureActorCritic.SIDE else AtariActorCritic
         super().__init__(
-            observation_shape, n, hidden,
-            side=AtariActorCritic.SIDE, sizes=AtariActorCritic.SIZES, kind="an actor-critic",
+            observation_shape, n, hidden, side=frames.SIDE, sizes=frames.SIZES, kind="an actor-critic",
         )  # fmt: skip
-        network = MLPActorCritic if self.valid_range is None else AtariActorCritic
+        network = MLPActorCritic if self.valid_range is None else frames
         self.network = network(n, observation_shape[0], self.hidden)
 
     def joint(self, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -152,6 +152,29 @@ class AtariActorCritic(JointActorCritic):
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
 
+class NatureActorCritic(JointActorCritic):
+    """The convolutions of Mnih et al. (2015), a layer of units and one joint output, for 84×84 frames: PPO's on Atari.
+
+    sizes  the filters of the three convolutions and the units
+    """
+
+    SIZES = (32, 64, 64, 512)
+    SIDE = 84  # pixels of a frame, those of the DQN agents
+
+    def __init__(self, actions: int, channels: int = 1, sizes: Sequence[int] = SIZES) -> None:
+        first, second, third, units = sizes
+        super().__init__(
+            nn.Sequential(
+                nn.Conv2d(channels, first, 8, stride=4), nn.ReLU(),
+                nn.Conv2d(first, second, 4, stride=2), nn.ReLU(),
+                nn.Conv2d(second, third, 3), nn.ReLU(),
+                nn.Flatten(), nn.Linear(7 * 7 * third, units), nn.ReLU(),
+                nn.Linear(units, 1 + actions),
+            )
+        )  # fmt: skip
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+
 class MLPActorCritic(JointActorCritic):
     """The same for vectors: ReLU layers and one joint output."""
 

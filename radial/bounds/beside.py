@@ -3,16 +3,18 @@
 Only for training: fewer and larger products, the numbers of `ibp` up to rounding.
 """
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor, nn
 
-from radial.bounds.affine import Affine, Convolution, Dense
+from radial.bounds.affine import Convolution, Dense
 from radial.bounds.interval import Interval
 from radial.bounds.nonlinear import ReLU
 from radial.core.data import BadInput
 
 
-def through(layers: nn.Sequential, points: Tensor, box: Interval) -> tuple[Tensor, Interval]:
+def through(layers: Iterable[nn.Module], points: Tensor, box: Interval) -> tuple[Tensor, Interval]:
     """Values at points (N, …) and the image of a box (B, …) under affine, ReLU and Flatten layers."""
     for layer in layers:
         if isinstance(layer, nn.ReLU):
@@ -28,11 +30,12 @@ def through(layers: nn.Sequential, points: Tensor, box: Interval) -> tuple[Tenso
     return points, box
 
 
-def _rule(layer: nn.Module) -> Affine:
+def _rule(layer: nn.Module) -> Convolution | Dense:
     if isinstance(layer, nn.Conv2d) and not isinstance(layer.padding, str):
         return Convolution(layer.weight, layer.bias, layer.stride, layer.padding, layer.dilation, layer.groups)
     if isinstance(layer, nn.Linear):
         return Dense(layer.weight, layer.bias)
-    if hasattr(layer, "as_linear"):
-        return Dense(*layer.as_linear())
+    effective = getattr(layer, "as_linear", None)
+    if effective is not None:
+        return Dense(*effective())
     raise BadInput(f"joint must be none for a network with {type(layer).__name__}: only Conv2d, Linear, ReLU, Flatten")

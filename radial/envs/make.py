@@ -240,7 +240,7 @@ _ATARI: dict[str, tuple[str, Callable[[Option], bool]]] = {
     "backend": (" or ".join(ATARI_BACKENDS), lambda value: value in ATARI_BACKENDS),
     "max_episode_steps": _LENGTH,
     "episodic_life": _SWITCH,
-    "random_start": ("an integer in 0 … 1,000", lambda value: is_whole(value, 0) and value <= 1_000),
+    "random_start": ("an integer in 0 … 1,000", lambda value: is_whole(value, 0) and int(value) <= 1_000),
     "transpose": _SWITCH,
 }
 _PROCGEN: dict[str, tuple[str, Callable[[Option], bool]]] = {

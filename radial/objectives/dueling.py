@@ -76,6 +76,6 @@ def joint_pass(net: DuelingNetwork, x: Tensor, ball: Ball) -> tuple[Tensor, Tens
     layer = net.features[0]
     first = layer(x)
     box = Interval(first[: ball.center.shape[0]], first_spread(layer, ball, first))
-    features, inside = through(net.features[1:], first, box)
+    features, inside = through(list(net.features)[1:], first, box)
     advantage, inside = through(net.advantage, features, inside)
     return first, features, advantage, Bounds(inside.lower, inside.upper)

@@ -10,8 +10,15 @@ from radial.core.errors import BadInput
 from radial.core.text import nearest
 
 FILES = (
-    "mujoco.toml", "atari.toml", "atari_small.toml", "atari_a3c.toml", "procgen.toml", "classic.toml", "ddpg.toml",
-)  # fmt: skip
+    "mujoco.toml",
+    "atari.toml",
+    "atari_small.toml",
+    "atari_a3c.toml",
+    "atari_ppo.toml",
+    "procgen.toml",
+    "classic.toml",
+    "ddpg.toml",
+)
 
 
 @cache
@@ -22,10 +29,15 @@ def books() -> Mapping[str, Mapping[str, Any]]:
 
 
 def _unfolded(book: dict[str, Any]) -> dict[str, Any]:
-    """A file with the recipes of its grids written out: each task with each method, TASK-METHOD by name."""
-    own = book.get("recipe", {})
-    cells = [(task, method) for grid in book.pop("grid", []) for task in grid["tasks"] for method in grid["methods"]]
-    unfolded = {f"{task}-{method}": {"task": task, "method": method} for task, method in cells}
+    """A file with the recipes of its grids written out: each task with each method, TASK-METHOD by name.
+
+    Methods are a list, or a table where a recipe is not called by the method's own name.
+    """
+    own, unfolded = book.get("recipe", {}), dict[str, dict[str, Any]]()
+    for grid in book.pop("grid", []):
+        methods = grid["methods"] if isinstance(grid["methods"], dict) else {name: name for name in grid["methods"]}
+        for task in grid["tasks"]:
+            unfolded |= {f"{task}-{name}": {"task": task, "method": method} for name, method in methods.items()}
     named = {name: unfolded.pop(name, {}) | lines for name, lines in own.items()}
     return book | {"recipe": {**unfolded, **named}}
 

@@ -65,7 +65,7 @@ Q_CLASSIC += [f"cartpole-{method}" for method in ("radial-dqn-l2", "car-dqn", "a
 Q_CLASSIC += ["cartpole-radial-dqn-worst-case-unbiased"]
 AC_METHODS = ("a3c", "radial-a3c", "radial-a3c-worst-case")
 A3C = [f"{game}-{method}" for game in GAMES for method in AC_METHODS]
-A3C += [f"pong-small-{method}" for method in AC_METHODS[:2]]
+A3C += [f"{game}-small-{method}" for game in ("pong", "bankheist", "roadrunner") for method in AC_METHODS]
 AC_CLASSIC = [f"{task}-{method}" for task in ("cartpole", "acrobot") for method in AC_METHODS]
 PIXELS = ("fruitbot", "coinrun", "jumper")
 PROCGEN = [f"{game}-{method}" for game in PIXELS for method in ("ppo", "radial-ppo", "radial-ppo-overlap")]
@@ -74,6 +74,7 @@ PROCGEN += [f"{game}-small-{how}" for game in ("fruitbot", "coinrun", "jumper") 
 DDPG_METHODS = ("ddpg", "sa-ddpg-convex", "sa-ddpg-sgld")
 DDPG_TASKS = ("hopper", "walker2d", "reacher", "invertedpendulum", "pendulum")
 DDPG = [f"{task}-{method}" for task in DDPG_TASKS for method in DDPG_METHODS]
+ATARI_PPO = [f"{game}-small-{method}" for game in GAMES for method in ("ppo", "radial-ppo", "radial-ppo-overlap")]
 TOTAL, TOTAL_SEM = 125993.3, 3160.9  # of all 36 cells of the paper's table
 PER_MINIBATCH = 2_048 / 320  # env steps per minibatch of the authors: 10 epochs × 32
 
@@ -95,11 +96,12 @@ def test_every_recipe_of_the_table_is_there() -> None:
         *AC_CLASSIC,
         *PROCGEN,
         *DDPG,
+        *ATARI_PPO,
     }
     assert [name for name in RECIPES() if name in MUJOCO] == MUJOCO
     for name, one in RECIPES().items():
         others = A3CConfig if name in A3C + AC_CLASSIC else DDPGConfig if name in DDPG else DQNConfig
-        assert type(one.config) is (PPOConfig if name in MUJOCO + SINCE + CLASSIC + PROCGEN else others)
+        assert type(one.config) is (PPOConfig if name in MUJOCO + SINCE + CLASSIC + PROCGEN + ATARI_PPO else others)
 
 
 @pytest.mark.parametrize("name", DDPG)

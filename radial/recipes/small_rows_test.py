@@ -1,4 +1,4 @@
-"""Reduced agents in the papers' tables: each stands beside the row of its method, and is listed before it is trained."""
+"""Reduced agents in the papers' tables: beside the row of their method, and listed before they are trained."""
 
 from radial.recipes.recipe import RECIPES
 from radial.recipes.tables import TABLES, table

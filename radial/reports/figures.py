@@ -28,7 +28,6 @@ STYLES = {
     "SA-DDPG (convex)": ("#0072B2", "s"),
     "SA-DDPG (SGLD)": ("#56B4E9", "h"),
     "DQN": ("#000000", "o"),
-    "DQN, small": ("#000000", "P"),
     "RS-DQN": ("#E69F00", "p"),
     "SA-DQN": ("#0072B2", "s"),
     "SA-DQN (convex)": ("#0072B2", "s"),
@@ -39,12 +38,13 @@ STYLES = {
     "RADIAL-DQN (IBP)": ("#D55E00", "D"),
     "RADIAL-DQN (C-IBP)": ("#CC79A7", "v"),
     "RADIAL-DQN (symmetric)": ("#666666", "X"),
-    "RADIAL-DQN, small": ("#D55E00", "X"),
     "A3C": ("#56B4E9", "o"),
-    "A3C, small": ("#56B4E9", "P"),
     "RADIAL-A3C (approach 1)": ("#CC79A7", "^"),
     "RADIAL-A3C (approach 2)": ("#CC79A7", "D"),
-    "RADIAL-A3C, small": ("#CC79A7", "X"),
+    "CAR-DQN": ("#009E73", "s"),
+    "adversarial training": ("#666666", "h"),
+    "c=0": ("#000000", "v"),
+    "c=1": ("#CC79A7", "p"),
     "c=0.25": ("#0072B2", "s"),
     "c=0.5": ("#D55E00", "D"),
     "c=0.75": ("#009E73", "^"),
@@ -61,8 +61,17 @@ STYLES = {
     "RADIAL-PPO, small (eval)": ("#CC79A7", "^"),
 }
 OTHER = ("#CC79A7", "v")
+SMALL, SMALL_MARK = ", small", "P"  # a reduced agent has the colour of its method
 PANEL = 4.2  # inches
 BLACK, BLUE, ORANGE, GREEN = "#000000", "#0072B2", "#D55E00", "#009E73"
+
+
+def style_of(agent: str) -> tuple[str, str]:
+    """Colour and marker of an agent by its name in a table."""
+    if agent in STYLES or not agent.endswith(SMALL):
+        return STYLES.get(agent, OTHER)
+    return STYLES.get(agent.removesuffix(SMALL), OTHER)[0], SMALL_MARK
+
 
 # -------------------------------------------------------------------------------------------------------------- tables
 
@@ -162,7 +171,7 @@ def _points(axis: Any, agent: str, points: list[Any], style: str, *, hollow: boo
     """Means with their errors, joined in a style; nothing where there are none. points: (x, mean, error or None)."""
     if not points:
         return
-    color, marker = STYLES.get(agent, OTHER)
+    color, marker = style_of(agent)
     xs, means, sems = zip(*points, strict=True)
     axis.errorbar(
         xs, means, [sem or 0.0 for sem in sems], color=color, marker=marker, markersize=5.5, linewidth=1.2, capsize=2.5,
@@ -223,7 +232,7 @@ def _legend(agents: list[str], reported: bool) -> list[Any]:
 
     drawn = []
     for agent in agents:
-        color, marker = STYLES.get(agent, OTHER)
+        color, marker = style_of(agent)
         drawn.append(Line2D([], [], color=color, marker=marker, label=agent))
     if not reported:
         return drawn

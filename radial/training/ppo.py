@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from radial.agents.actor_critic import FRAME_AGENTS, ImpalaAgent
+from radial.agents.actor_critic import FRAME_AGENTS
 from radial.agents.convert import check_init
 from radial.agents.networks import ACTIVATIONS
 from radial.agents.normalizer import RewardScale
@@ -37,7 +37,7 @@ from radial.training.ramp import Guide, some, time_at
 from radial.training.ranks import only_follows
 from radial.training.rollouts import Acting, Returns, Rollout, check_rollout, shown
 from radial.training.runners import InLoop, Runners, Stage
-from radial.training.sight import PPOAgent, Sight, agent_to_train, sight_of
+from radial.training.sight import FrameAgent, PPOAgent, Sight, agent_to_train, sight_of
 from radial.training.worst_critic import WorstCritic
 
 
@@ -80,7 +80,7 @@ class PPOConfig:
     initial_std: float = 1.0
     min_std: float | None = None  # None: the standard deviation may shrink without limit
     max_std: float | Schedule | None = None  # None: it may grow without limit
-    hidden: tuple[int, ...] = (64, 64)  # of networks for vectors; the network for frames is fixed
+    hidden: tuple[int, ...] = (64, 64)  # of networks for vectors, or for Atari's frames; ProcGen's is fixed
     normalize_observations: bool = True  # vectors; frames are shares of 255
     scale_rewards: bool = True
     attack: str | None = None  # adversarial training: the attack under which rollouts are collected
@@ -264,7 +264,7 @@ def train_ppo(
                 partners.leave()
             if run.signal is not None and step < config.total_steps:
                 raise Stopped(run.signal)
-    if not isinstance(agent, ImpalaAgent):
+    if not isinstance(agent, FrameAgent):
         agent.normalizer.freeze()
     return agent
 
@@ -302,9 +302,9 @@ def set_up(
         torch.nn.init.constant_(agent.log_std, math.log(config.initial_std))
     if init is not None:
         agent.load_state_dict(init.state_dict())
-        if not isinstance(agent, ImpalaAgent) and not isinstance(init, ImpalaAgent):
+        if not isinstance(agent, FrameAgent) and not isinstance(init, FrameAgent):
             agent.normalizer.clip, agent.clips_actions = init.normalizer.clip, init.clips_actions
-    if not (config.normalize_observations or isinstance(agent, ImpalaAgent)):
+    if not (config.normalize_observations or isinstance(agent, FrameAgent)):
         agent.normalizer.freeze()  # the statistics of `init`; without one, the identity clipped to ±10
     agent.to(device)
     scale = RewardScale(config.num_envs, config.discount if config.reward_discount is None else config.reward_discount)
@@ -377,7 +377,7 @@ def _state(
     tensors |= {f"scale.{name}": tensor for name, tensor in scale.state_dict().items()}
     tensors["rng"] = rng.get_state()
     state: dict[str, object] = {"step": step, "update": update, **returns.state()}
-    if not isinstance(agent, ImpalaAgent):  # from the agent it started with, so no config says so
+    if not isinstance(agent, FrameAgent):  # from the agent it started with, so no config says so
         state |= {"clip": agent.normalizer.clip, "clips_actions": agent.clips_actions}
     return tensors, state
 

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from radial.agents.actor_critic import FRAME_AGENTS, ImpalaAgent
+from radial.agents.actor_critic import FRAME_AGENTS, ActorCritic, ImpalaAgent
+from radial.agents.networks import ImpalaResNet
 from radial.agents.normalizer import Moments, merge, normalize
 from radial.agents.policies import CategoricalAgent, GaussianAgent, agent_for
 from radial.core.agent import Agent
@@ -20,7 +21,8 @@ from radial.training.native import Compiled
 from radial.training.rollouts import Rollout
 
 VectorAgent = GaussianAgent | CategoricalAgent
-PPOAgent = VectorAgent | ImpalaAgent
+FrameAgent = ImpalaAgent | ActorCritic
+PPOAgent = VectorAgent | FrameAgent
 ROWS_AT_ONCE = 256  # frames at a time in passes without gradient
 
 
@@ -33,6 +35,9 @@ def agent_to_train(
         return agent_for(observation_shape, actions, hidden, activation)
     if isinstance(actions, Continuous):
         raise BadInput(f"PPO on frames needs discrete actions, those of the env are {actions.size} real numbers")
+    if observation_shape[1:] != ImpalaResNet.SHAPE[1:]:  # Atari's frames, or those of another env
+        # Two sizes are those of the default, for vectors: the network for frames then has its own.
+        return ActorCritic(observation_shape, actions.n, hidden if len(hidden) > 2 else None)
     if network == "impala":
         return ImpalaAgent(observation_shape, actions.n)  # whose network has one size
     return FRAME_AGENTS[network](observation_shape, actions.n, hidden)
@@ -40,7 +45,7 @@ def agent_to_train(
 
 def sight_of(agent: PPOAgent, prepared: bool = False) -> "Sight":
     """The `Sight` that fits this agent. prepared: of frames it keeps what the network sees, not bytes."""
-    return FrameSight(agent, prepared) if isinstance(agent, ImpalaAgent) else VectorSight(agent)
+    return FrameSight(agent, prepared) if isinstance(agent, FrameAgent) else VectorSight(agent)
 
 
 # -------------------------------------------------------------------------------------------------------------- vectors
@@ -159,7 +164,7 @@ class FrameSight:
     is_prepared  it keeps frames in network units instead, four bytes per pixel: an attack moves a pixel by less than 1
     """
 
-    def __init__(self, agent: ImpalaAgent, is_prepared: bool = False) -> None:
+    def __init__(self, agent: FrameAgent, is_prepared: bool = False) -> None:
         self.agent, self.is_prepared = agent, is_prepared
 
     def actor(self, compiled: bool) -> "FrameActor":
@@ -168,10 +173,14 @@ class FrameSight:
 
     @property
     def value_share(self) -> Mapping[str, Tensor]:
-        """1 at the parameters that serve the value alone, by name: those of the last output."""
-        shares = {f"network.head.{name}": torch.zeros_like(p) for name, p in self.agent.network.head.named_parameters()}
+        """1 at the parameters that serve the value alone, by name: those of one output of the last layer."""
+        at, row = ("network.head", -1)
+        if isinstance(self.agent, ActorCritic):
+            at, row = f"network.model.{len(self.agent.network.model) - 1}", 0
+        head = self.agent.get_submodule(at)
+        shares = {f"{at}.{name}": torch.zeros_like(parameter) for name, parameter in head.named_parameters()}
         for share in shares.values():
-            share[-1] = 1.0
+            share[row] = 1.0
         return shares
 
     def prepared(self, kept: Tensor) -> Tensor:
@@ -212,7 +221,7 @@ class OnePass(Agent):
 
     log_std = None
 
-    def __init__(self, agent: ImpalaAgent, x: Tensor) -> None:
+    def __init__(self, agent: FrameAgent, x: Tensor) -> None:
         self._agent, self._x = agent, x
         self.network, self.actions, self.card = agent.network, agent.actions, agent.card
         self.observation_shape, self.valid_range = agent.observation_shape, agent.valid_range
@@ -248,7 +257,7 @@ class OnePass(Agent):
 class FrameActor:
     """An actor on frames: it keeps its raw observations, one byte per pixel, or what the network sees."""
 
-    def __init__(self, agent: ImpalaAgent, sight: FrameSight) -> None:
+    def __init__(self, agent: FrameAgent, sight: FrameSight) -> None:
         self.agent, self.sight = agent, sight
 
     def begin(self) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from radial.agents.actor_critic import ImpalaAgent
+from radial.agents.actor_critic import ActorCritic, ImpalaAgent
 from radial.agents.convert import AnyAgent
 from radial.core.agent import Card
 from radial.core.data import BadInput
@@ -59,7 +59,7 @@ def checkpoint_agent(path: Path) -> AnyAgent:
 def _ppo(config: ppo.PPOConfig, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> AnyAgent:
     agent, *_ = ppo.set_up(replace(config, compile=False), 0, CPU)
     agent.load_state_dict({k.removeprefix("agent."): v for k, v in tensors.items() if k.startswith("agent.")})
-    if not isinstance(agent, ImpalaAgent):
+    if not isinstance(agent, ImpalaAgent | ActorCritic):
         agent.normalizer.clip = float(state.get("clip", agent.normalizer.clip))
         agent.clips_actions = bool(state.get("clips_actions", False))
         agent.normalizer.freeze()
