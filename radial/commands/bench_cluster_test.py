@@ -16,6 +16,10 @@ def test_the_figures_are_ratios(monkeypatch: pytest.MonkeyPatch) -> None:
     assert each >= 0
     assert bench.throughput(2, 2) > 0
     assert called == ["nothing"] * 5 + ["evaluation"] * 4
+
+
+@pytest.mark.nightly
+def test_runners_are_compared_with_acting_in_the_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(runners, "ActorGroup", Hands)
     rows = bench.speeds("learning-bound: CartPole-v1", 2, (0, 2))
     assert [row.runners for row in rows] == [0, 2]

@@ -359,3 +359,17 @@ def test_a_system_that_tells_nothing_forbids_nothing(monkeypatch: pytest.MonkeyP
     assert module._free_in_system(tmp_path / "none") is None
     monkeypatch.setattr(module, "free_memory", lambda: None)
     assert check_memory(10**12, (4,), torch.float32, 1) > 10**13
+
+
+def test_actions_may_be_vectors() -> None:
+    """Real numbers come back as they were stored, in one column per row."""
+    replay = Replay(4, (1,), torch.float32, 2, action_size=3)
+    assert replay.nbytes == Replay.bytes_needed(4, (1,), torch.float32, 2, None, 3)
+    replay.begin(torch.zeros(2, 1))
+    action, off = torch.tensor([[0.1, -0.2, 0.3], [1.0, 0.5, -1.0]]), torch.zeros(2, dtype=torch.bool)
+    replay.add(action, torch.zeros(2), off, ~off, torch.ones(2, 1))
+    sample = replay.sample(16, torch.Generator().manual_seed(0))
+    assert sample.action.dtype == torch.float32
+    assert {tuple(row) for row in sample.action.tolist()} == {tuple(row) for row in action.tolist()}
+    with pytest.raises(BadInput, match=r"action must have shape \(2, 3\)"):
+        replay.add(torch.zeros(2), torch.zeros(2), off, ~off, torch.ones(2, 1))

@@ -12,7 +12,7 @@ from radial.agents.actor_critic import ActorCritic, ImpalaAgent
 from radial.agents.convert import AGENTS, AnyAgent, own
 from radial.agents.foreign import wrap
 from radial.agents.networks import mlp
-from radial.agents.policies import CategoricalAgent, GaussianAgent
+from radial.agents.policies import CategoricalAgent, DeterministicAgent, GaussianAgent
 from radial.agents.q_agent import QAgent
 from radial.agents.saved import load_agent
 from radial.bounds.methods import ibp
@@ -21,12 +21,14 @@ from radial.core.ball import Ball
 from radial.core.data import BadInput, EnvSpec
 from radial.core.schedules import Constant, Exponential, Linear
 from radial.evaluation.reach import faintest
+from radial.objectives import deterministic as ddpg
 from radial.objectives import policy_gradient as a3c
 from radial.objectives import q_objectives as dqn
 from radial.objectives import surrogate as ppo
 from radial.recipes.recipe import recipe
 from radial.runs.config import encode
 from radial.training.a3c import A3CConfig
+from radial.training.ddpg import DDPGConfig
 from radial.training.dqn import DQNConfig
 from radial.training.ppo import PPOConfig
 from radial.workflows.distillation_plan import chosen, plan_distillation
@@ -78,6 +80,19 @@ def test_the_objective_fits_the_kind(
     assert [found.objective.radius(step) for step in (99_999, 600_000, 1_000_000)] == pytest.approx([0, 0.1, 0.1])
     assert 0 < found.objective.radius(200_000) < 0.02
     assert (found.total_steps, found.env) == (1_000_000, CARTPOLE)
+
+
+def test_a_deterministic_actor_is_fine_tuned_by_sa_ddpg_its_critic_first() -> None:
+    """κ·L + (1 − κ)·shift, divided by κ; nothing of the actor moves before its critic has learned."""
+    agent: Any = agent_of(DeterministicAgent, (3,), 1)
+    found: Any = plan(agent, PENDULUM, 0.1, 100_000)
+    assert (type(found), type(found.objective)) == (DDPGConfig, ddpg.SA)
+    assert (found.learning_starts, found.value_first, found.normalize_observations) == (5_000, 10_000, False)
+    assert found.hidden == agent.hidden
+    lighter: Any = plan(agent, PENDULUM, 0.1, 100_000, kappa=0.75)
+    assert lighter.objective.weight == pytest.approx(found.objective.weight / 3)
+    with pytest.raises(BadInput, match="objective must be one of sa"):
+        plan(agent, PENDULUM, 0.1, 100_000, objective="radial-overlap")
 
 
 def test_an_agent_of_ours_goes_on_with_its_own_settings() -> None:
