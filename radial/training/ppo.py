@@ -250,9 +250,8 @@ def train_ppo(
             if guide is not None:
                 metrics |= guide.look(step, agent, sight.prepared(some(data.x)), returns.shared())
             metrics["charts/SPS"] = (step - before) / (time.perf_counter() - began)
-            metrics |= (
-                stage.metrics() | returns.metrics() | {f"robust/{name}": value for name, value in scheduled.items()}
-            )
+            metrics |= stage.metrics() | returns.metrics()
+            metrics |= {f"robust/{name}": value for name, value in scheduled.items()}
             run.log(step, metrics)
             run.progress(step, **shown(metrics))
             if update % config.checkpoint_every == 0 or step >= config.total_steps or run.signal is not None:
@@ -363,14 +362,9 @@ def check_env(config: PPOConfig, env: VecEnv, init: Agent | None = None) -> PPOA
 
 
 def _state(
-    agent: PPOAgent,
-    learner: Learner,
-    scale: RewardScale,
-    returns: Returns,
-    rng: torch.Generator,
-    step: int,
+    agent: PPOAgent, learner: Learner, scale: RewardScale, returns: Returns, rng: torch.Generator, step: int,
     update: int,
-) -> tuple[dict[str, Tensor], dict[str, object]]:
+) -> tuple[dict[str, Tensor], dict[str, object]]:  # fmt: skip
     """Everything a resumed run needs; the environments are rebuilt (see the loop)."""
     tensors = {f"agent.{name}": tensor for name, tensor in agent.state_dict().items()}
     tensors |= {f"adam.{name}": tensor for name, tensor in learner.adam._asdict().items()}
