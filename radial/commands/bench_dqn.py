@@ -24,10 +24,10 @@ from radial.envs.make import make_env
 from radial.objectives.base import Objective
 from radial.objectives.q_objectives import SA, Mix, Plain, RadialOverlap
 from radial.recipes.recipe import recipe as recipe_named
+from radial.training.alongside import Rounds
 from radial.training.dqn import DQNConfig, learn, set_up
 from radial.training.exploration import explore
 from radial.training.replay import Replay
-from radial.training.rounds import Rounds
 
 RADIUS = Constant(1 / 255)
 OBJECTIVES: dict[str, Objective] = {

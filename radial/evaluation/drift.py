@@ -29,7 +29,7 @@ from radial.evaluation.play import Progress, View, play
 from radial.evaluation.prover import Prover, check_radius
 from radial.evaluation.repeatable import prepared, repeated_action
 
-STARTS = 20  # of one trajectory at most, evenly spread
+_STARTS = 20  # of one trajectory at most, evenly spread
 MODEL_BYTES = 8 << 20  # of a file with a linear model
 
 
@@ -67,7 +67,7 @@ def fit_linear(x: Tensor, action: Tensor, next_x: Tensor) -> DynamicsModel:
     return linear_model(found[:, :n], found[:, n:-1], found[:, -1])
 
 
-def read_model(path: Path, features: int, actions: int) -> DynamicsModel:
+def read_dynamics(path: Path, features: int, actions: int) -> DynamicsModel:
     """A model from a file: JSON with A, B and perhaps c and error, or an ONNX network of (x, a), laid end to end."""
     if not path.is_file():
         raise BadInput(f"model must be a .json or .onnx file, there is no {path}")
@@ -87,7 +87,7 @@ def read_model(path: Path, features: int, actions: int) -> DynamicsModel:
 
 
 def write_model(model: DynamicsModel, path: Path) -> Path:
-    """Write a linear model as `read_model` reads it."""
+    """Write a linear model as `read_dynamics` reads it."""
     layer = model.network[0] if isinstance(model.network, nn.Sequential) and len(model.network) == 1 else None
     if not isinstance(layer, nn.Linear):
         raise BadInput("model must be linear to be written as JSON")
@@ -263,7 +263,7 @@ def drift(
 ) -> ActionDrift:
     """A certified bound on the drift of the next `horizon` actions, from visited states of clean episodes.
 
-    model  of the prepared observation, or the file of one; see `read_model`
+    model  of the prepared observation, or the file of one; see `read_dynamics`
     bound  ibp, crown-ibp, crown, best, or a method; ours in their sound form. The loop is bounded as one network
 
     Every observation of the k steps is perturbed by up to ε in each feature, and the states follow the model.
@@ -279,7 +279,7 @@ def drift(
     for number in range(episodes):
         visited, terms, actions = _visited(agent, env, seed + number, horizon, radius, prover, name, episodes)
         if not isinstance(model, DynamicsModel):
-            model = read_model(Path(model), visited.shape[1], actions.size)
+            model = read_dynamics(Path(model), visited.shape[1], actions.size)
         elif not moved:
             _fits("model", model, visited.shape[1], actions.size)
         loop = loop or ClosedLoop.of(agent.choice, model, visited.shape[1], actions)
@@ -299,9 +299,9 @@ def drift(
 
 
 def _starts(steps: int, horizon: int) -> Sequence[int]:
-    """At most STARTS places from which `horizon` visited states follow, evenly spread."""
+    """At most _STARTS places from which `horizon` visited states follow, evenly spread."""
     last = steps - horizon
-    return range(0, last + 1, max(1, -(-(last + 1) // STARTS)))
+    return range(0, last + 1, max(1, -(-(last + 1) // _STARTS)))
 
 
 def _visited(

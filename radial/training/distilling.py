@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from radial.agents.actor_critic import ActorCritic, ImpalaAgent, ShallowAgent
-from radial.agents.convert import AnyAgent
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.q_agent import QAgent
 from radial.agents.starts import check_start, start_agent
@@ -34,8 +33,9 @@ from radial.training.ratio_ramp import RatioRamp, share_kept
 from radial.training.rollouts import Returns, shown
 from radial.training.update import stop_if_not_finite
 
+Teachable = GaussianAgent | CategoricalAgent | QAgent | ActorCritic | ImpalaAgent
 EXPLORING = 4  # every fourth environment explores: elsewhere the states are those of greedy play
-RANDOM = 0.1  # share of random actions there
+_RANDOM = 0.1  # share of random actions there
 TAUGHT_AT_ONCE = 512  # rows of a pass of the teacher
 
 
@@ -76,9 +76,9 @@ class DistilConfig:
             raise BadInput(f"memory must be ≥ rollout, got {self.memory} and {self.rollout}")
 
 
-def make_student(teacher: AnyAgent, config: DistilConfig, seed: int) -> AnyAgent:
+def make_student(teacher: Teachable, config: DistilConfig, seed: int) -> Teachable:
     """An untrained student of the teacher's kind, in its units, with ReLUs and a start of narrow bounds."""
-    made: AnyAgent
+    made: Teachable
     shape, hidden = teacher.observation_shape, config.hidden
     if isinstance(teacher, GaussianAgent):
         made = GaussianAgent(shape, teacher.actions.size, hidden, "relu")
@@ -98,10 +98,10 @@ def make_student(teacher: AnyAgent, config: DistilConfig, seed: int) -> AnyAgent
     return made
 
 
-class Memory:
+class Remembered:
     """The latest states (R, *obs) as they were observed, and the teacher's scores (R, A) and values (R,) there."""
 
-    def __init__(self, teacher: AnyAgent, most: int) -> None:
+    def __init__(self, teacher: Teachable, most: int) -> None:
         self.teacher, self.most = teacher, most
         self.forget()
 
@@ -119,7 +119,7 @@ class Memory:
             old = getattr(self, name)
             setattr(self, name, (torch.cat([old, new]) if len(old) else new)[-self.most :])
 
-    def lessons(self, rows: Tensor, student: AnyAgent) -> tuple[Lessons, Tensor]:
+    def lessons(self, rows: Tensor, student: Teachable) -> tuple[Lessons, Tensor]:
         """Some rows of it, and the teacher's values there."""
         spread = self.scores.std(0).clamp(min=1e-6)
         matters = mattering(self.scores)
@@ -127,28 +127,28 @@ class Memory:
         return Lessons(x, self.scores[rows], matters, spread), self.value[rows]
 
 
-def _mean_value(agent: AnyAgent, x: Tensor) -> Tensor:
+def _mean_value(agent: Teachable, x: Tensor) -> Tensor:
     """The value that a critic of the same kind learns, (B,): of Q-values their mean, the V of a dueling network."""
     return agent.scores(x).mean(1) if isinstance(agent, QAgent) else agent.value(x)
 
 
-def _own_value(student: AnyAgent, x: Tensor) -> Tensor:
+def _own_value(student: Teachable, x: Tensor) -> Tensor:
     """The student's value, (B,), from which no gradient reaches the layers that decide."""
     if isinstance(student, GaussianAgent | CategoricalAgent):
         return student.value(x)
     network = student.network
     if isinstance(student, QAgent):
-        return student.network.value(student.network.features(x).detach()).squeeze(1)  # type: ignore[no-any-return]
+        return student.network.value(student.network.features(x).detach()).squeeze(1)
     if isinstance(student, ActorCritic):
         *trunk, head = student.network.model
-        return head(nn.Sequential(*trunk)(x).detach())[:, 0]  # type: ignore[no-any-return]
-    return network.head(network.trunk(x).detach())[:, -1]  # type: ignore[operator, union-attr, no-any-return]
+        return head(nn.Sequential(*trunk)(x).detach())[:, 0]
+    return network.head(network.trunk(x).detach())[:, -1]  # type: ignore[operator]
 
 
 class Student:
     """A student and its optimiser: one gradient step of the loss of `Distil`, and of its critic."""
 
-    def __init__(self, agent: AnyAgent, config: DistilConfig) -> None:
+    def __init__(self, agent: Teachable, config: DistilConfig) -> None:
         self.agent, self.config = agent, config
         self.parameters = [p for name, p in agent.named_parameters() if name != "log_std"]
         self.adam = torch.optim.Adam(self.parameters, config.rate)
@@ -163,9 +163,9 @@ class Student:
         unit = value.std().clamp(min=1e-6)
         error = F.smooth_l1_loss(_own_value(self.agent, data.x) / unit, value / unit)
         self.adam.zero_grad(set_to_none=True)
-        loss.total.backward()  # type: ignore[no-untyped-call]
+        loss.total.backward()
         nn.utils.clip_grad_norm_(self.agent.choice.parameters(), self.config.max_grad_norm)
-        error.backward()  # type: ignore[no-untyped-call]  # behind the clip, which a poor critic would tighten
+        error.backward()  # behind the clip, which a poor critic would tighten
         self.adam.param_groups[0]["lr"] = rate
         self.adam.step()
         return {**loss.parts, "losses/value_loss": error.detach()}
@@ -189,9 +189,9 @@ class Student:
 
 
 def train_distil(
-    config: DistilConfig, seed: int, *, teacher: AnyAgent, guide: Guide, ramp: RatioRamp, out: Path | None = None,
+    config: DistilConfig, seed: int, *, teacher: Teachable, guide: Guide, ramp: RatioRamp, out: Path | None = None,
     resume: bool = False, threads: int | None = None, quiet: bool = False, track: Tracking | None = None,
-) -> AnyAgent:  # fmt: skip
+) -> Teachable:  # fmt: skip
     """Distil a teacher into a fresh student. With `out` everything is logged and saved, and can be resumed.
 
     guide  watches the student; its judge evaluates it now and then        ramp  of ε
@@ -200,7 +200,7 @@ def train_distil(
     with Run.open(out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet, track=track) as run:
         teacher = copy.deepcopy(teacher).requires_grad_(False)
         student = Student(make_student(teacher, config, seed), config)
-        agent, memory, returns = student.agent, Memory(teacher, config.memory), Returns(config.num_envs)
+        agent, memory, returns = student.agent, Remembered(teacher, config.memory), Returns(config.num_envs)
         rng = torch.Generator().manual_seed(derived_seed(seed, "actions"))
         step, rounds = 0, 0
         if run.restored is not None:
@@ -260,7 +260,7 @@ def train_distil(
     return agent
 
 
-def _learn(student: Student, memory: Memory, radius: float, rate: float, rng: torch.Generator) -> dict[str, float]:
+def _learn(student: Student, memory: Remembered, radius: float, rate: float, rng: torch.Generator) -> dict[str, float]:
     """One round of updates; the means of the terms of the loss."""
     config, found = student.config, list[dict[str, Tensor]]()
     for _ in range(config.updates):
@@ -272,7 +272,7 @@ def _learn(student: Student, memory: Memory, radius: float, rate: float, rng: to
 
 
 @torch.no_grad()
-def _grow(ramp: RatioRamp, agent: AnyAgent, x: Tensor, theirs: Tensor) -> dict[str, float]:
+def _grow(ramp: RatioRamp, agent: Teachable, x: Tensor, theirs: Tensor) -> dict[str, float]:
     """Move the ramp by what the student's bounds and actions are now."""
     discrete = isinstance(agent.actions, Discrete)
     if not ramp.first:
@@ -284,7 +284,7 @@ def _grow(ramp: RatioRamp, agent: AnyAgent, x: Tensor, theirs: Tensor) -> dict[s
 
 
 @torch.no_grad()
-def _explored(acting: AnyAgent, agent: AnyAgent, obs: Tensor, rng: torch.Generator) -> Tensor:
+def _explored(acting: Teachable, agent: Teachable, obs: Tensor, rng: torch.Generator) -> Tensor:
     """Greedy actions, in every fourth environment with noise: random ones, or σ of the policy."""
     x = agent.prepare(obs)
     action, explores = acting.act(x), torch.arange(len(x)) % EXPLORING == 0
@@ -292,4 +292,4 @@ def _explored(acting: AnyAgent, agent: AnyAgent, obs: Tensor, rng: torch.Generat
         noise = agent.log_std.exp() * torch.randn(action.shape, generator=rng)
         return action + noise * explores.unsqueeze(1)
     other = torch.randint(agent.actions.n, action.shape, generator=rng)
-    return torch.where(explores & (torch.rand(len(x), generator=rng) < RANDOM), other, action)
+    return torch.where(explores & (torch.rand(len(x), generator=rng) < _RANDOM), other, action)

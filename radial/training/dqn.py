@@ -26,6 +26,7 @@ from radial.runs.config import recorded
 from radial.runs.run import Run, Stopped, Tracking, derived_seed
 from radial.training.adam import AdamState, adam_, start
 from radial.training.adversary import RolloutAttack, check_attack
+from radial.training.alongside import Rounds
 from radial.training.dqn_config import DQNConfig
 from radial.training.exploration import Detour, explore
 from radial.training.off_policy import look, passed, restore
@@ -35,7 +36,6 @@ from radial.training.ranks import Together, only_follows
 from radial.training.replay import Replay, Sample, check_memory, in_words
 from radial.training.replay_disk import ReplayFolder
 from radial.training.rollouts import Returns, shown
-from radial.training.rounds import Rounds
 from radial.training.update import Flat, Update
 
 __all__ = ["DQNConfig", "QLearner", "check_env", "learn", "set_up", "train_dqn"]

@@ -15,11 +15,11 @@ from radial.core.schedules import Constant, Linear
 from radial.objectives.q_objectives import TD, Objective, Plain, RadialOverlap, RadialWorstCase
 from radial.runs.config import decode, encode
 from radial.training import dqn
+from radial.training.alongside import Rounds
 from radial.training.dqn import DQNConfig, QLearner
 from radial.training.dqn import train_dqn as train
 from radial.training.precision import products_in
 from radial.training.replay import Sample
-from radial.training.rounds import Rounds
 
 TINY = DQNConfig(
     EnvSpec("classic", "CartPole-v1"), RadialOverlap(Linear(0.1, 100, 500)), total_steps=800, num_envs=4,

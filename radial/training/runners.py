@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from radial.agents.actor_critic import ImpalaAgent
 from radial.agents.normalizer import Moments, RewardScale, combined, merge
 from radial.cluster import ActorGroup
 from radial.core.agent import Attack
@@ -24,7 +23,7 @@ from radial.envs.wrapper import EnvWrapper, as_trained
 from radial.runs.run import derived_seed
 from radial.training.adversary import Opponent, RolloutAttack
 from radial.training.rollouts import Acting, Columns, Returns, Rollout, act_out, collect, to_learn_from
-from radial.training.sight import PPOAgent, sight_of
+from radial.training.sight import FrameAgent, PPOAgent, sight_of
 
 if TYPE_CHECKING:
     from radial.training.ppo import Making, PPOConfig
@@ -189,7 +188,7 @@ class Runner:
         rng = torch.Generator().manual_seed(derived_seed(self.job.seed, "runner", self.job.number, sent.update))
         seen = _Seen(self.env)
         columns, _ = act_out(seen, x, self.actor, config.rollout // config.num_envs, rng, between)
-        if isinstance(self.agent, ImpalaAgent) or self.agent.normalizer.frozen:
+        if isinstance(self.agent, FrameAgent) or self.agent.normalizer.frozen:
             return Part(columns, None)
         observed = torch.cat(seen.observations).double()
         zero = torch.zeros_like(observed[0])

@@ -9,7 +9,7 @@ from typing import Any
 from radial.agents.actor_critic import ActorCritic, ImpalaAgent
 from radial.agents.convert import AnyAgent
 from radial.agents.networks import ShallowNet
-from radial.agents.policies import GaussianAgent
+from radial.agents.policies import DeterministicAgent, GaussianAgent
 from radial.agents.weights import weights_id
 from radial.core.agent import Card
 from radial.core.checks import check_whole, is_finite
@@ -35,7 +35,9 @@ def chosen(
 
     A weight of the standard loss, or too few steps for it, say that it is to be fine-tuned.
     """
-    if objective is not None or kappa is not None or not (is_finite(radius) and radius > 0):
+    if isinstance(agent, DeterministicAgent) or objective is not None or kappa is not None:
+        return None
+    if not (is_finite(radius) and radius > 0):
         return None
     check_whole("seed", seed, 0)
     check_whole("steps", steps, 1)
@@ -51,6 +53,8 @@ def plan_distillation(
     agent: AnyAgent, env: EnvSpec, radius: float, steps: int, kappa: float | None = None
 ) -> DistilConfig:
     """The config of a distillation. kappa: weight of the searched points, 1 − alpha."""
+    if isinstance(agent, DeterministicAgent):
+        raise BadInput("objective must be sa for a deterministic actor: distil takes Q, softmax and Gaussian agents")
     if not (is_finite(radius) and radius > 0):
         raise BadInput(f"radius must be finite and > 0, got {radius!r}")
     check_in_range(agent, radius)
@@ -72,7 +76,7 @@ def _sizes(agent: AnyAgent) -> dict[str, Any]:
         if isinstance(agent, GaussianAgent):
             return {"hidden": (64, 64), "rollout": 2_048, "updates": 64, "memory": 65_536, "minibatch": 256}
         return {"hidden": (32, 32), "rollout": 1_024}
-    hidden = ShallowNet.SIZES if isinstance(agent, ImpalaAgent) else FRAMES_84
+    hidden: tuple[int, ...] = ShallowNet.SIZES if isinstance(agent, ImpalaAgent) else FRAMES_84
     hidden = FRAMES_80 if isinstance(agent, ActorCritic) else hidden
     return {
         "hidden": hidden, "num_envs": 32, "rollout": 2_048, "updates": 24, "minibatch": 256, "memory": 24_576,

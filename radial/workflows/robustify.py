@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from radial.agents.convert import AnyAgent, Loaded, own
+from radial.agents.policies import DeterministicAgent
 from radial.agents.saved import save
 from radial.attacks import ATTACKS
 from radial.core.agent import described
@@ -177,6 +178,7 @@ def robustify(
     if isinstance(config, DistilConfig):
         ramp = ramp_of(config, tolerance, keeper.reference)
         folder = None if out is None else Path(out)
+        assert not isinstance(start, DeterministicAgent), "plan_distillation comes first"
         trained = train_distil(config, seed, teacher=start, ramp=ramp, out=folder, **shared)
         trained.card, reached = distilled_card(config, seed, start), ramp.epsilon
     else:
