@@ -138,11 +138,11 @@ def _own_value(student: AnyAgent, x: Tensor) -> Tensor:
         return student.value(x)
     network = student.network
     if isinstance(student, QAgent):
-        return student.network.value(student.network.features(x).detach()).squeeze(1)  # type: ignore[no-any-return]
+        return student.network.value(student.network.features(x).detach()).squeeze(1)
     if isinstance(student, ActorCritic):
         *trunk, head = student.network.model
-        return head(nn.Sequential(*trunk)(x).detach())[:, 0]  # type: ignore[no-any-return]
-    return network.head(network.trunk(x).detach())[:, -1]  # type: ignore[operator, union-attr, no-any-return]
+        return head(nn.Sequential(*trunk)(x).detach())[:, 0]
+    return network.head(network.trunk(x).detach())[:, -1]  # type: ignore[operator]
 
 
 class Student:
@@ -163,9 +163,9 @@ class Student:
         unit = value.std().clamp(min=1e-6)
         error = F.smooth_l1_loss(_own_value(self.agent, data.x) / unit, value / unit)
         self.adam.zero_grad(set_to_none=True)
-        loss.total.backward()  # type: ignore[no-untyped-call]
+        loss.total.backward()
         nn.utils.clip_grad_norm_(self.agent.choice.parameters(), self.config.max_grad_norm)
-        error.backward()  # type: ignore[no-untyped-call]  # behind the clip, which a poor critic would tighten
+        error.backward()  # behind the clip, which a poor critic would tighten
         self.adam.param_groups[0]["lr"] = rate
         self.adam.step()
         return {**loss.parts, "losses/value_loss": error.detach()}

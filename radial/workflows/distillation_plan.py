@@ -72,7 +72,7 @@ def _sizes(agent: AnyAgent) -> dict[str, Any]:
         if isinstance(agent, GaussianAgent):
             return {"hidden": (64, 64), "rollout": 2_048, "updates": 64, "memory": 65_536, "minibatch": 256}
         return {"hidden": (32, 32), "rollout": 1_024}
-    hidden = ShallowNet.SIZES if isinstance(agent, ImpalaAgent) else FRAMES_84
+    hidden: tuple[int, ...] = ShallowNet.SIZES if isinstance(agent, ImpalaAgent) else FRAMES_84
     hidden = FRAMES_80 if isinstance(agent, ActorCritic) else hidden
     return {
         "hidden": hidden, "num_envs": 32, "rollout": 2_048, "updates": 24, "minibatch": 256, "memory": 24_576,

@@ -87,7 +87,7 @@ def plan(
     check_whole("steps", steps, 1)
     name, base = _named(agent, objective), base_of(agent, steps).config
     if isinstance(agent, ImpalaAgent) and not isinstance(agent, ShallowAgent) and "config" not in agent.card.recipe:
-        base = replace(base, **DEEP_SETTINGS)  # type: ignore[arg-type]
+        base = replace(base, **DEEP_SETTINGS)
     if name == "sa":
         base = replace(base, **SA_SETTINGS)
     least = 20 * (base.rollout if isinstance(base, PPOConfig) else base.num_envs * 100)
