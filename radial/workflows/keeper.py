@@ -145,12 +145,14 @@ class Keeper:
         agent.load_state_dict(self._weights)
         return True
 
-    def resume(self, step: int) -> None:
-        """Go back to the judgements up to an env step, as an interrupted run left them."""
+    def resume(self, step: int | None = None) -> None:
+        """Go back to the judgements up to an env step, as an interrupted run left them; None: all of them."""
         if self.folder is None or not (self.folder / JUDGED).is_file():
             return
         facts = read_json(self.folder / JUDGED)
-        self.judged = [one for one in (Judgement(**each) for each in facts["judged"]) if one.step <= step]
+        self.judged = [
+            one for one in (Judgement(**each) for each in facts["judged"]) if step is None or one.step <= step
+        ]
         self.best = next((one for one in self.judged if one.step == facts["best"]), None)
         if self.best is not None:
             self._weights = read_folder(self.folder / KEPT).state_dict()

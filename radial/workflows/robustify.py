@@ -172,7 +172,7 @@ def robustify(
     guide.judge = keeper
     guide.ramp.hear(0, keeper.reference)
     if resume:
-        keeper.resume(steps)
+        keeper.resume()  # the last update may go some steps beyond `steps`, and so may the last judgement
     shared: dict[str, Any] = {"guide": guide, "resume": resume, "threads": threads, "quiet": quiet, "track": track}
     trained: AnyAgent
     if isinstance(config, DistilConfig):
