@@ -4,6 +4,7 @@ Everything is measured in a Ray cluster that is started here, on loopback, with 
 """
 
 import dataclasses
+import os
 import statistics
 import tempfile
 import time
@@ -69,7 +70,8 @@ def bench_cluster(
     say(f"two workers against one: {rates[1] / rates[0]:.2f}")
     rows = [row for task in TASKS for row in speeds(task, updates, (0, runners))]
     facts = {
-        "machine": machine(), "jobs": jobs, "first_seconds": first, "overhead_ms": 1e3 * each,
+        "machine": machine(), "load": os.getloadavg()[0], "jobs": jobs, "first_seconds": first,
+        "overhead_ms": 1e3 * each,
         "evaluations": evaluations, "evaluations_per_second": rates, "two_workers": rates[1] / rates[0],
         "runners": [dataclasses.asdict(row) for row in rows],
     }  # fmt: skip
