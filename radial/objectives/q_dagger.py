@@ -52,3 +52,8 @@ class QDagger(OneNetwork, Unscheduled):
         learned = F.log_softmax(clean.q / self.temperature, 1)
         apart = F.kl_div(learned, taught, log_target=True, reduction="none").sum(1)
         return clean.loss(clean.td + at["weight"] * apart, batch, teacher_kl=weighted_mean(apart, batch))
+
+
+def taught(objective: object, step: int) -> bool:
+    """Whether an objective has its teacher act at this env step."""
+    return isinstance(objective, QDagger) and objective.teaches(step)

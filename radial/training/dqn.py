@@ -21,6 +21,7 @@ from radial.core.agent import Agent, Attack
 from radial.core.data import BadInput, Discrete, VecEnv
 from radial.envs.make import make_env
 from radial.objectives.base import Coefficients, Objective
+from radial.objectives.q_dagger import taught
 from radial.objectives.q_objectives import TD, Batch, Nets, QDagger, QLoss
 from radial.runs.config import recorded
 from radial.runs.run import Run, Stopped, Tracking, derived_seed
@@ -87,7 +88,7 @@ def train_dqn(
             # ------------------------------------------------------------------------------------------------- act
             between = adversary if config.attack_on != "replay" else None
             between = between if between is not None and between.begin(config.attack_radius(step)) else None
-            player = learner.teacher if learner.teacher is not None and config.objective.teaches(step) else acting
+            player = learner.teacher if learner.teacher is not None and taught(config.objective, step) else acting
             action = explore(player, obs.to(device), config.exploration(step), rng, detour, between).cpu()
             seen = env.step(action)
             rounds.wait()
