@@ -17,7 +17,7 @@ from radial.agents.preprocessing import AsFloat, Frames, RunningScale
 from radial.agents.q_agent import QAgent
 from radial.agents.starts import fold_batch_norm
 from radial.core.agent import Agent
-from radial.core.data import BadInput
+from radial.core.data import BadInput, Discrete
 
 # Agents of radial's own, which can be trained and saved, by the name their card gives them.
 AnyAgent = GaussianAgent | CategoricalAgent | DeterministicAgent | QAgent | ActorCritic | ImpalaAgent | ShallowAgent
@@ -67,6 +67,16 @@ def check_init(init: Agent, agent: AnyAgent) -> None:
     for name, found in _architecture(init).items():
         if found != needed[name]:
             raise BadInput(f"init must fit the training: its {name} is {found}, needed is {needed[name]}")
+
+
+def check_teacher(init: Agent | None, shape: tuple[int, ...], actions: Discrete) -> None:
+    """Refuse a teacher whose policy cannot be imitated in an env with these observations and actions."""
+    if not isinstance(init, ActorCritic):
+        found = "none" if init is None else f"a {type(init).__name__}"
+        raise BadInput(f"init must be an ActorCritic, the teacher of QDagger, got {found}")
+    if (init.observation_shape, init.actions) != (shape, actions):
+        wanted = f"observations {shape} and {actions.n} actions"
+        raise BadInput(f"init must be a teacher with {wanted}, got {init.observation_shape} and {init.actions.n}")
 
 
 def _architecture(agent: Agent) -> dict[str, object]:

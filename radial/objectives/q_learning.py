@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from radial.bounds.mix import AnyBound, weighed
 from radial.core import checks
@@ -38,6 +38,7 @@ class Nets(NamedTuple):
     student: DuelingNetwork | None = None
     valid_range: tuple[float, float] | None = None  # of an observation, in network units
     joint: str = "none"  # one of JOINT: fewer and larger passes with the same loss
+    teacher: nn.Module | None = None  # logits of a policy to imitate
 
 
 class Batch(NamedTuple):

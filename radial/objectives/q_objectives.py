@@ -4,11 +4,12 @@ from radial.bounds.mix import Mix
 from radial.objectives.base import Objective
 from radial.objectives.q_baselines import RS, SA, Distilled
 from radial.objectives.q_car import CAR
+from radial.objectives.q_dagger import QDagger
 from radial.objectives.q_learning import TD, Batch, Nets, Plain, QLoss, RadialOverlap, RadialWorstCase
 
 __all__ = [
-    "CAR", "OBJECTIVES", "RS", "SA", "TD", "Batch", "Distilled", "Mix", "Nets", "Objective", "Plain", "QLoss",
-    "RadialOverlap", "RadialWorstCase",
+    "CAR", "OBJECTIVES", "RS", "SA", "TD", "Batch", "Distilled", "Mix", "Nets", "Objective", "Plain", "QDagger",
+    "QLoss", "RadialOverlap", "RadialWorstCase",
 ]  # fmt: skip
 
 OBJECTIVES: dict[str, type] = {
@@ -18,4 +19,5 @@ OBJECTIVES: dict[str, type] = {
     "sa": SA,
     "rs": RS,
     "car": CAR,
+    "qdagger": QDagger,
 }

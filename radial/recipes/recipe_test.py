@@ -51,7 +51,7 @@ Q_METHODS = (
     "sa-dqn-pgd", "rs-dqn",
 )  # fmt: skip
 SMALL_METHODS = (
-    "dqn", "radial-dqn", "radial-dqn-worst-case", "sa-dqn", "sa-dqn-released", "sa-dqn-pgd", "rs-dqn",
+    "dqn", "qdagger-dqn", "radial-dqn", "radial-dqn-worst-case", "sa-dqn", "sa-dqn-released", "sa-dqn-pgd", "rs-dqn",
     "adversarial-dqn", "car-dqn", "radial-dqn-c0", "radial-dqn-c25", "radial-dqn-c75", "radial-dqn-c100",
     "radial-dqn-symmetric", "radial-dqn-crown-ibp",
 )  # fmt: skip
@@ -268,6 +268,9 @@ def test_plain_recipes_are_plain_and_the_radius_is_the_ramps_end(name: str) -> N
     if re.fullmatch(r"[a-z0-9]+(-small|-fast|-\d+-levels)?-(ppo|dqn|a3c|ddpg)", name):
         assert one.config.objective in (Plain(), dqn.Plain(), a3c.Plain(), ddpg.Plain())
         assert one.config.attack is None
+    elif "qdagger" in name:
+        assert one.config.objective.at(one.config.total_steps) == dqn.Plain()
+        assert one.init == name.replace("qdagger-dqn", "ppo")
     elif "adversarial" in name or name.endswith("atla-ppo"):
         assert one.config.objective in (Plain(), dqn.Plain(), a3c.Plain())
         assert one.config.attack_radius(one.config.total_steps) == one.radius

@@ -14,14 +14,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from radial.agents.convert import check_init
+from radial.agents.actor_critic import ActorCritic
+from radial.agents.convert import check_init, check_teacher
 from radial.agents.q_agent import QAgent
 from radial.agents.starts import start_agent
 from radial.core.agent import Agent, Attack
 from radial.core.data import BadInput, Discrete, VecEnv
 from radial.envs.make import make_env
 from radial.objectives.base import Coefficients, Objective
-from radial.objectives.q_objectives import TD, Batch, Nets, QLoss
+from radial.objectives.q_dagger import taught
+from radial.objectives.q_objectives import TD, Batch, Nets, QDagger, QLoss
 from radial.runs.config import recorded
 from radial.runs.run import Run, Stopped, Tracking, derived_seed
 from radial.training.adam import AdamState, adam_, start
@@ -42,14 +44,15 @@ __all__ = ["DQNConfig", "QLearner", "check_env", "learn", "set_up", "train_dqn"]
 
 
 def train_dqn(
-    config: DQNConfig, seed: int, *, out: Path | None = None, resume: bool = False, init: QAgent | None = None,
-    attack: Attack | None = None, guide: Guide | None = None, device: str | torch.device = "cpu",
-    threads: int | None = None, quiet: bool = False, track: Tracking | None = None,
+    config: DQNConfig, seed: int, *, out: Path | None = None, resume: bool = False,
+    init: QAgent | ActorCritic | None = None, attack: Attack | None = None, guide: Guide | None = None,
+    device: str | torch.device = "cpu", threads: int | None = None, quiet: bool = False, track: Tracking | None = None,
 ) -> QAgent:  # fmt: skip
     """Train an agent. With `out`, everything is logged and saved there and a stopped run can be resumed.
 
     attack   the object behind config.attack
-    init     an agent to start from; the paper trains a standard agent first, then a robust one from it
+    init     an agent to start from; the paper trains a standard agent first, then a robust one from it. With the
+             objective QDagger it is the teacher, an actor-critic on the same observations
     guide    sets the clock of the objective's schedules; None: they follow the env steps
     threads  of the simulator; torch's own are left alone. No result depends on it
     """
@@ -88,7 +91,8 @@ def train_dqn(
 
             # ------------------------------------------------------------------------------------------------- act
             between = _between(config, adversary, step)
-            action = explore(acting, obs.to(device), config.exploration(step), rng, detour, between).cpu()
+            player = learner.teacher if learner.teacher is not None and taught(config.objective, step) else acting
+            action = explore(player, obs.to(device), config.exploration(step), rng, detour, between).cpu()
             seen = env.step(action)
             rounds.wait()
             replay.add(action, seen.reward, seen.terminated, seen.real, seen.obs)
@@ -174,12 +178,14 @@ class _Losses(nn.Module):
     """Holds all networks of an update and computes the loss of a sample, whose states may come prepared."""
 
     def __init__(
-        self, agent: QAgent, student: QAgent | None, td: TD, discount: float, prepared: bool, precision: str, joint: str
-    ) -> None:
+        self, agent: QAgent, student: QAgent | None, td: TD, discount: float, prepared: bool, precision: str,
+        joint: str, teacher: ActorCritic | None,
+    ) -> None:  # fmt: skip
         super().__init__()
         self.online = agent.network
         self.target = copy.deepcopy(agent.network).requires_grad_(False)
         self.student = None if student is None else student.network
+        self.teacher = None if teacher is None else teacher.choice
         self.prepare, self.valid_range, self.td, self.discount = agent.prepare, agent.valid_range, td, discount
         self.prepared, self.precision, self.joint = prepared, precision, joint
 
@@ -188,7 +194,7 @@ class _Losses(nn.Module):
         discount = self.discount**data.steps * (1 - data.terminated.float())
         x, next_x = data.obs if self.prepared else self.prepare(data.obs), self.prepare(data.next_obs)
         batch = Batch(x, data.action, data.reward, next_x, discount, data.weight, noise)
-        nets = Nets(self.online, self.target, self.student, self.valid_range, self.joint)
+        nets = Nets(self.online, self.target, self.student, self.valid_range, self.joint, self.teacher)
         with products_in(self.precision):
             return objective(nets, batch, at, self.td)  # type: ignore[return-value]
 
@@ -199,21 +205,26 @@ class QLearner(Update):
     def __init__(
         self, agent: QAgent, student: QAgent | None, objective: Objective, td: TD, discount: float, *, rate: float,
         adam_eps: float, max_grad_norm: float | None, compile: bool, prepared: bool = False,
-        precision: str = "float32", joint: str = "none",
+        precision: str = "float32", joint: str = "none", teacher: ActorCritic | None = None,
     ) -> None:  # fmt: skip
         self._networks = {"online": agent.network} | ({} if student is None else {"student": student.network})
-        losses = _Losses(agent, student, td, discount, prepared, precision, joint)
+        losses = _Losses(agent, student, td, discount, prepared, precision, joint, teacher)
         super().__init__(losses, dict(self._named()), objective, compile=compile, max_grad_norm=max_grad_norm)
         self.agent, self.rate, self.adam_eps, self.adam = agent, rate, adam_eps, start(self.parameters)
         self.of_target = Flat(agent.network.named_parameters())
         self.target = self.of_target.join(dict(agent.network.named_parameters()))
+        self.teacher, kept = teacher, {} if teacher is None else dict(teacher.choice.named_parameters())
+        self.of_teacher = Flat(kept.items())
+        self._fixed = {"teacher": self.of_teacher.join(kept)} if kept else {}
 
     def _named(self) -> list[tuple[str, Tensor]]:
         return [(f"{at}.{name}", p) for at, net in self._networks.items() for name, p in net.named_parameters()]
 
     def named(self, leaf: Tensor, own: Mapping[str, Any]) -> dict[str, Tensor]:
-        """The trained parameters and the target network's."""
-        return super().named(leaf, own) | {f"target.{n}": p for n, p in self.of_target.split(own["target"]).items()}
+        """The trained parameters, the target network's and the teacher's."""
+        flats = {"target": self.of_target} | ({"teacher": self.of_teacher} if "teacher" in own else {})
+        fixed = {f"{at}.{name}": p for at, flat in flats.items() for name, p in flat.split(own[at]).items()}
+        return super().named(leaf, own) | fixed
 
     @torch.no_grad()
     def learn(self, sample: Sample, clock: int, rng: torch.Generator, left: float = 1.0) -> Tensor:
@@ -222,7 +233,7 @@ class QLearner(Update):
         clock  step of the objective's schedules        left  remaining share of the learning rate, 0 … 1
         """
         self.move_to(clock)
-        gradient, priority = self.step(sample, self.noise(sample.obs, rng), target=self.target)
+        gradient, priority = self.step(sample, self.noise(sample.obs, rng), target=self.target, **self._fixed)
         adam_(self.parameters, gradient, self.adam, self.rate * left, self.adam_eps)
         return priority
 
@@ -251,7 +262,7 @@ class QLearner(Update):
 
 
 def set_up(
-    config: DQNConfig, seed: int, device: torch.device, init: QAgent | None = None,
+    config: DQNConfig, seed: int, device: torch.device, init: QAgent | ActorCritic | None = None,
     note: Callable[[str], None] = lambda text: None,
 ) -> tuple[QAgent, QLearner, Replay, torch.Generator]:  # fmt: skip
     """The agent that acts (with RS-DQN the student), learner, replay and generator. note: logs the replay's memory."""
@@ -265,14 +276,14 @@ def set_up(
     for name in ("weights", "student")[: 2 if two else 1]:
         agent = QAgent(shape, actions.n, config.hidden)
         start_agent(agent, config.start, torch.Generator().manual_seed(derived_seed(seed, name)))
-        if init is not None:
+        if isinstance(init, QAgent):
             agent.load_state_dict(init.state_dict())
         agents.append(agent.to(device))
     learner = QLearner(
         agents[0], agents[1] if two else None, config.objective, config.td, config.discount, rate=config.rate,
         adam_eps=config.adam_eps, max_grad_norm=config.max_grad_norm, compile=config.compile,
         prepared=config.attack is not None and config.attack_on != "acting", precision=config.precision,
-        joint=config.joint,
+        joint=config.joint, teacher=init.to(device) if isinstance(init, ActorCritic) else None,
     )  # fmt: skip
     needed = Replay.bytes_needed(config.replay_capacity, shape, dtype, config.num_envs, config.prioritised)
     note(f"replay: {config.replay_capacity:,} transitions will take {in_words(needed)} of memory")
@@ -289,7 +300,9 @@ def check_env(
         raise BadInput(f"DQN needs an env with discrete actions; those of {config.env.id} are continuous: use PPO")
     with torch.device("meta"):
         agent = QAgent(shape, actions.n, config.hidden)
-    if init is not None:
+    if isinstance(config.objective, QDagger):
+        check_teacher(init, shape, actions)
+    elif init is not None:
         check_init(init, agent)
     check_memory(config.replay_capacity, shape, dtype, config.num_envs, config.prioritised)
     return shape, actions, dtype

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from radial.agents.actor_critic import ActorCritic
 from radial.agents.q_agent import QAgent
 from radial.training.adversary import RolloutAttack
 
@@ -25,7 +26,7 @@ class Detour:
 
 @torch.no_grad()
 def explore(
-    agent: QAgent, obs: Tensor, epsilon: float, rng: torch.Generator, detour: Detour | None = None,
+    agent: QAgent | ActorCritic, obs: Tensor, epsilon: float, rng: torch.Generator, detour: Detour | None = None,
     adversary: RolloutAttack | None = None,
 ) -> Tensor:  # fmt: skip
     """The greedy action of each row (N,), or in a share `epsilon` of the steps any action.

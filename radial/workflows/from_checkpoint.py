@@ -15,6 +15,7 @@ from radial.agents.actor_critic import ActorCritic, ImpalaAgent
 from radial.agents.convert import AnyAgent
 from radial.core.agent import Card
 from radial.core.data import BadInput
+from radial.objectives.q_objectives import Plain, QDagger
 from radial.runs.checkpoint import MANIFEST, ROOM, read_checkpoint
 from radial.runs.config import check_stored, decode, encode
 from radial.runs.files import Corrupt, read_json
@@ -68,6 +69,8 @@ def _ppo(config: ppo.PPOConfig, tensors: Mapping[str, Tensor], state: Mapping[st
 
 def _dqn(config: dqn.DQNConfig, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> AnyAgent:
     small = replace(config, compile=False, replay_capacity=config.num_envs)  # nothing will be learned
+    if isinstance(config.objective, QDagger):
+        small = replace(small, objective=Plain())  # nor taught
     agent, learner, *_ = dqn.set_up(small, 0, CPU)
     learner.restore(tensors)
     return agent
