@@ -67,7 +67,7 @@ def fit_linear(x: Tensor, action: Tensor, next_x: Tensor) -> DynamicsModel:
     return linear_model(found[:, :n], found[:, n:-1], found[:, -1])
 
 
-def read_model(path: Path, features: int, actions: int) -> DynamicsModel:
+def read_dynamics(path: Path, features: int, actions: int) -> DynamicsModel:
     """A model from a file: JSON with A, B and perhaps c and error, or an ONNX network of (x, a), laid end to end."""
     if not path.is_file():
         raise BadInput(f"model must be a .json or .onnx file, there is no {path}")
@@ -86,8 +86,8 @@ def read_model(path: Path, features: int, actions: int) -> DynamicsModel:
     return linear_model(parts["A"], parts["B"], parts.get("c"), parts.get("error"))
 
 
-def write_model(model: DynamicsModel, path: Path) -> Path:
-    """Write a linear model as `read_model` reads it."""
+def write_dynamics(model: DynamicsModel, path: Path) -> Path:
+    """Write a linear model as `read_dynamics` reads it."""
     layer = model.network[0] if isinstance(model.network, nn.Sequential) and len(model.network) == 1 else None
     if not isinstance(layer, nn.Linear):
         raise BadInput("model must be linear to be written as JSON")
@@ -263,7 +263,7 @@ def drift(
 ) -> ActionDrift:
     """A certified bound on the drift of the next `horizon` actions, from visited states of clean episodes.
 
-    model  of the prepared observation, or the file of one; see `read_model`
+    model  of the prepared observation, or the file of one; see `read_dynamics`
     bound  ibp, crown-ibp, crown, best, or a method; ours in their sound form. The loop is bounded as one network
 
     Every observation of the k steps is perturbed by up to ε in each feature, and the states follow the model.
@@ -279,7 +279,7 @@ def drift(
     for number in range(episodes):
         visited, terms, actions = _visited(agent, env, seed + number, horizon, radius, prover, name, episodes)
         if not isinstance(model, DynamicsModel):
-            model = read_model(Path(model), visited.shape[1], actions.size)
+            model = read_dynamics(Path(model), visited.shape[1], actions.size)
         elif not moved:
             _fits("model", model, visited.shape[1], actions.size)
         loop = loop or ClosedLoop.of(agent.choice, model, visited.shape[1], actions)

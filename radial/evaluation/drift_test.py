@@ -18,8 +18,8 @@ from radial.evaluation.drift import (
     drift_of,
     fit_linear,
     linear_model,
-    read_model,
-    write_model,
+    read_dynamics,
+    write_dynamics,
 )
 from radial.evaluation.prover import Prover
 
@@ -97,8 +97,8 @@ def test_a_linear_world_is_fitted_written_and_read(tmp_path: Path) -> None:
     a, b, c = torch.tensor([[0.9, 0.1], [0.0, 0.8]]), torch.tensor([[0.0], [1.0]]), torch.tensor([0.5, -0.5])
     x, action = torch.randn(50, 2, generator=rng), torch.randn(50, 1, generator=rng)
     fitted = fit_linear(x, action, x @ a.T + action @ b.T + c)
-    path = write_model(fitted, tmp_path / "model.json")
-    again = read_model(path, 2, 1)
+    path = write_dynamics(fitted, tmp_path / "model.json")
+    again = read_dynamics(path, 2, 1)
     assert isinstance(again.network, nn.Sequential)
     assert torch.allclose(again.network[0].weight, torch.cat([a, b], 1).double(), atol=1e-5)  # type: ignore[arg-type]
     assert again.error is None
@@ -119,9 +119,9 @@ def test_files_that_hold_no_model_are_refused(facts: object, says: str, tmp_path
     path = tmp_path / "model.json"
     path.write_text(json.dumps(facts))
     with pytest.raises(BadInput, match=says):
-        read_model(path, 1, 1)
+        read_dynamics(path, 1, 1)
     with pytest.raises(BadInput, match="there is no"):
-        read_model(tmp_path / "none.json", 1, 1)
+        read_dynamics(tmp_path / "none.json", 1, 1)
 
 
 def test_along_an_episode() -> None:
