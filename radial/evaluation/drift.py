@@ -29,7 +29,7 @@ from radial.evaluation.play import Progress, View, play
 from radial.evaluation.prover import Prover, check_radius
 from radial.evaluation.repeatable import prepared, repeated_action
 
-_STARTS = 20  # of one trajectory at most, evenly spread
+STARTS = 20  # of one trajectory at most, evenly spread
 MODEL_BYTES = 8 << 20  # of a file with a linear model
 
 
@@ -86,7 +86,7 @@ def read_dynamics(path: Path, features: int, actions: int) -> DynamicsModel:
     return linear_model(parts["A"], parts["B"], parts.get("c"), parts.get("error"))
 
 
-def write_model(model: DynamicsModel, path: Path) -> Path:
+def write_dynamics(model: DynamicsModel, path: Path) -> Path:
     """Write a linear model as `read_dynamics` reads it."""
     layer = model.network[0] if isinstance(model.network, nn.Sequential) and len(model.network) == 1 else None
     if not isinstance(layer, nn.Linear):
@@ -299,9 +299,9 @@ def drift(
 
 
 def _starts(steps: int, horizon: int) -> Sequence[int]:
-    """At most _STARTS places from which `horizon` visited states follow, evenly spread."""
+    """At most STARTS places from which `horizon` visited states follow, evenly spread."""
     last = steps - horizon
-    return range(0, last + 1, max(1, -(-(last + 1) // _STARTS)))
+    return range(0, last + 1, max(1, -(-(last + 1) // STARTS)))
 
 
 def _visited(

@@ -19,7 +19,7 @@ from radial.evaluation.drift import (
     fit_linear,
     linear_model,
     read_dynamics,
-    write_model,
+    write_dynamics,
 )
 from radial.evaluation.prover import Prover
 
@@ -97,7 +97,7 @@ def test_a_linear_world_is_fitted_written_and_read(tmp_path: Path) -> None:
     a, b, c = torch.tensor([[0.9, 0.1], [0.0, 0.8]]), torch.tensor([[0.0], [1.0]]), torch.tensor([0.5, -0.5])
     x, action = torch.randn(50, 2, generator=rng), torch.randn(50, 1, generator=rng)
     fitted = fit_linear(x, action, x @ a.T + action @ b.T + c)
-    path = write_model(fitted, tmp_path / "model.json")
+    path = write_dynamics(fitted, tmp_path / "model.json")
     again = read_dynamics(path, 2, 1)
     assert isinstance(again.network, nn.Sequential)
     assert torch.allclose(again.network[0].weight, torch.cat([a, b], 1).double(), atol=1e-5)  # type: ignore[arg-type]

@@ -187,6 +187,8 @@ def explore_box(
         return torch.rand(shape, generator=rng, device=rng.device) * 2 - 1
     x = agent.prepare(obs)
     u: Tensor = agent.squashed(x if adversary is None else adversary(x, rng))
+    if not bool(u.isfinite().all()):
+        raise FloatingPointError("an action is not finite after an update: the training has diverged")
     return (u + noise * torch.randn(shape, generator=rng, device=rng.device)).clamp(-1.0, 1.0)
 
 
