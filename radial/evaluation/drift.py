@@ -29,7 +29,7 @@ from radial.evaluation.play import Progress, View, play
 from radial.evaluation.prover import Prover, check_radius
 from radial.evaluation.repeatable import prepared, repeated_action
 
-STARTS = 20  # of one trajectory at most, evenly spread
+_STARTS = 20  # of one trajectory at most, evenly spread
 MODEL_BYTES = 8 << 20  # of a file with a linear model
 
 
@@ -299,9 +299,9 @@ def drift(
 
 
 def _starts(steps: int, horizon: int) -> Sequence[int]:
-    """At most STARTS places from which `horizon` visited states follow, evenly spread."""
+    """At most _STARTS places from which `horizon` visited states follow, evenly spread."""
     last = steps - horizon
-    return range(0, last + 1, max(1, -(-(last + 1) // STARTS)))
+    return range(0, last + 1, max(1, -(-(last + 1) // _STARTS)))
 
 
 def _visited(

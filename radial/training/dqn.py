@@ -115,9 +115,13 @@ def train_dqn(
                 rounds.wait()
                 speed = (step - logged) / (time.perf_counter() - began)
                 began, logged = time.perf_counter(), step
-                more = config.objective.coefficients(time_at(guide, step))
-                watched = look(guide, config.prioritised, actor, replay, returns, step, seed)
-                _log(run, config, learner, returns, step, speed, len(replay), more, watched)
+                metrics = learner.report() | returns.metrics() | {"charts/SPS": speed}
+                metrics |= {f"robust/{n}": v for n, v in config.objective.coefficients(time_at(guide, step)).items()}
+                metrics |= {"charts/epsilon": config.exploration(step), "charts/replay": float(len(replay))}
+                metrics |= look(guide, config.prioritised, actor, replay, returns, step, seed)
+                learner.check_weights()
+                run.log(step, metrics)
+                run.progress(step, **shown(metrics, explore="charts/epsilon", loss="losses/td_loss"))
             if save:
                 state = {"step": step, **returns.state()}
                 state |= {"replay": folder.save(replay), "engine": dict(env.engine)}
@@ -306,16 +310,3 @@ def check_env(
         check_init(init, agent)
     check_memory(config.replay_capacity, shape, dtype, config.num_envs, config.prioritised)
     return shape, actions, dtype
-
-
-def _log(
-    run: Run, config: DQNConfig, learner: QLearner, returns: Returns, step: int, speed: float, stored: int,
-    scheduled: Mapping[str, float], watched: Mapping[str, float],
-) -> None:  # fmt: skip
-    """Log one line of metrics, under CleanRL's names."""
-    metrics = learner.report() | returns.metrics() | {f"robust/{name}": value for name, value in scheduled.items()}
-    metrics |= {"charts/SPS": speed, "charts/epsilon": config.exploration(step), "charts/replay": float(stored)}
-    metrics |= watched
-    learner.check_weights()
-    run.log(step, metrics)
-    run.progress(step, **shown(metrics, explore="charts/epsilon", loss="losses/td_loss"))
