@@ -21,13 +21,14 @@ from radial.envs.make import example_for, make_env, spec_for, stacked
 from radial.evaluation.certificates import CertificationRate, Search, acr
 from radial.evaluation.play import Evaluation, check_spaces, evaluate
 from radial.evaluation.reach import ActionReach, reach, watching
+from radial.objectives import deterministic as ddpg
 from radial.objectives import surrogate as ppo
 from radial.recipes.recipe import Config, with_settings
 from radial.runs.config import recorded
 from radial.runs.files import write_atomic
 from radial.runs.run import Tracking, check_place, check_same_run
 from radial.training.ramp import Guide
-from radial.workflows.fine_tuning import FINE_TUNINGS, base_of, plan, watched_ramp
+from radial.workflows.fine_tuning import FINE_TUNINGS, SHIFT, base_of, plan, watched_ramp
 from radial.workflows.keeper import Keeper
 from radial.workflows.loading import load
 from radial.workflows.protocol import Watcher, silent
@@ -83,6 +84,8 @@ class Robustified:
     def kappa(self) -> float:
         """The weight of the standard loss where both weights add up to 1."""
         objective: Any = self.config.objective
+        if isinstance(objective, ddpg.SA):
+            return SHIFT / (SHIFT + objective.weight)
         if isinstance(objective, ppo.SA):
             return 1 / (1 + objective.weight)
         return float(objective.kappa(self.config.total_steps))
