@@ -47,7 +47,7 @@ RESULTS = "results"  # the folder of storage with copies of results files
 CERTIFICATES: dict[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
     "gwc": (gwc, {"bound": "ibp", "rule": "bounds", "num_envs": ENVS}),
     "acr": (acr, {"bound": "ibp", "search": Search(), "num_envs": ENVS}),
-    "reach": (reach, {"bound": "crown", "num_envs": ENVS}),
+    "reach": (reach, {"bound": "best", "num_envs": ENVS}),
 }
 
 # The adversaries that learn against an agent for many minutes, with the budgets of tables and leaderboard.

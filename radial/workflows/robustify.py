@@ -23,6 +23,7 @@ from radial.envs.make import example_for, make_env, spec_for, stacked
 from radial.evaluation.certificates import CertificationRate, Search, acr
 from radial.evaluation.play import Evaluation, check_spaces, evaluate
 from radial.evaluation.reach import ActionReach, reach, watching
+from radial.objectives import deterministic as ddpg
 from radial.objectives import surrogate as ppo
 from radial.objectives.distil import Distil
 from radial.recipes.recipe import Config, with_settings
@@ -32,7 +33,7 @@ from radial.runs.run import Tracking, check_place, check_same_run
 from radial.training.distilling import DistilConfig, train_distil
 from radial.training.ramp import Guide, Ramp
 from radial.workflows.distillation_plan import DISTIL, chosen, distilled_card, plan_distillation, ramp_of
-from radial.workflows.fine_tuning import FINE_TUNINGS, base_of, plan, watched_ramp
+from radial.workflows.fine_tuning import FINE_TUNINGS, SHIFT, base_of, plan, watched_ramp
 from radial.workflows.keeper import Keeper
 from radial.workflows.loading import load
 from radial.workflows.protocol import Watcher, silent
@@ -91,6 +92,8 @@ class Robustified:
         objective: Any = self.config.objective
         if isinstance(objective, Distil):
             return 1 - objective.alpha
+        if isinstance(objective, ddpg.SA):
+            return SHIFT / (SHIFT + objective.weight)
         if isinstance(objective, ppo.SA):
             return 1 / (1 + objective.weight)
         return float(objective.kappa(self.config.total_steps))
