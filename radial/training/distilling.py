@@ -35,7 +35,7 @@ from radial.training.update import stop_if_not_finite
 
 Teachable = GaussianAgent | CategoricalAgent | QAgent | ActorCritic | ImpalaAgent
 EXPLORING = 4  # every fourth environment explores: elsewhere the states are those of greedy play
-_RANDOM = 0.1  # share of random actions there
+RANDOM_SHARE = 0.1  # share of random actions there
 TAUGHT_AT_ONCE = 512  # rows of a pass of the teacher
 
 
@@ -98,7 +98,7 @@ def make_student(teacher: Teachable, config: DistilConfig, seed: int) -> Teachab
     return made
 
 
-class Remembered:
+class Taught:
     """The latest states (R, *obs) as they were observed, and the teacher's scores (R, A) and values (R,) there."""
 
     def __init__(self, teacher: Teachable, most: int) -> None:
@@ -200,7 +200,7 @@ def train_distil(
     with Run.open(out, settings, resume=resume, total_steps=config.total_steps, quiet=quiet, track=track) as run:
         teacher = copy.deepcopy(teacher).requires_grad_(False)
         student = Student(make_student(teacher, config, seed), config)
-        agent, memory, returns = student.agent, Remembered(teacher, config.memory), Returns(config.num_envs)
+        agent, memory, returns = student.agent, Taught(teacher, config.memory), Returns(config.num_envs)
         rng = torch.Generator().manual_seed(derived_seed(seed, "actions"))
         step, rounds = 0, 0
         if run.restored is not None:
@@ -260,7 +260,7 @@ def train_distil(
     return agent
 
 
-def _learn(student: Student, memory: Remembered, radius: float, rate: float, rng: torch.Generator) -> dict[str, float]:
+def _learn(student: Student, memory: Taught, radius: float, rate: float, rng: torch.Generator) -> dict[str, float]:
     """One round of updates; the means of the terms of the loss."""
     config, found = student.config, list[dict[str, Tensor]]()
     for _ in range(config.updates):
@@ -292,4 +292,4 @@ def _explored(acting: Teachable, agent: Teachable, obs: Tensor, rng: torch.Gener
         noise = agent.log_std.exp() * torch.randn(action.shape, generator=rng)
         return action + noise * explores.unsqueeze(1)
     other = torch.randint(agent.actions.n, action.shape, generator=rng)
-    return torch.where(explores & (torch.rand(len(x), generator=rng) < _RANDOM), other, action)
+    return torch.where(explores & (torch.rand(len(x), generator=rng) < RANDOM_SHARE), other, action)

@@ -13,7 +13,7 @@ from radial.agents.q_agent import QAgent
 from radial.core.data import BadInput, EnvSpec
 from radial.objectives.distil import Distil
 from radial.runs.run import Run
-from radial.training.distilling import DistilConfig, Remembered, Student, make_student, train_distil
+from radial.training.distilling import DistilConfig, Student, Taught, make_student, train_distil
 from radial.training.ramp import Guide, Ramp
 from radial.training.ratio_ramp import RatioRamp
 
@@ -53,7 +53,7 @@ def test_every_kind_has_a_student_that_learns_in_its_units(kind: str) -> None:
     rng = torch.Generator().manual_seed(2)
     obs = torch.rand(32, *agent.observation_shape, generator=rng) * (255 if kind == "impala" else 2)
     assert torch.equal(made.prepare(obs), agent.prepare(obs))
-    memory = Remembered(agent, 64)
+    memory = Taught(agent, 64)
     memory.add(obs)
     data, value = memory.lessons(torch.arange(32), made)
     first = student.learn(data, value, 0.0, 1e-2)
@@ -70,7 +70,7 @@ def test_every_kind_has_a_student_that_learns_in_its_units(kind: str) -> None:
 def test_the_critic_moves_no_layer_that_decides() -> None:
     agent = teacher("q")
     student = Student(make_student(agent, config(), 0), config())
-    memory = Remembered(agent, 64)
+    memory = Taught(agent, 64)
     memory.add(torch.randn(32, 4, generator=torch.Generator().manual_seed(2)))
     data, value = memory.lessons(torch.arange(32), student.agent)
     student.learn(data, value, 0.0, 0.0)
