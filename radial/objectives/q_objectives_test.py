@@ -27,6 +27,7 @@ from radial.objectives.q_objectives import (
     Distilled,
     Nets,
     Plain,
+    QDagger,
     QLoss,
     RadialOverlap,
     RadialWorstCase,
@@ -380,7 +381,8 @@ def test_frames_too():
 
 
 def test_every_objective_of_the_table_is_under_contract():
-    assert set(OBJECTIVES.values()) <= {type(objective) for objective in ALL.values()}
+    taught = {QDagger}  # needs a teacher and no ball: training/taught_test.py
+    assert set(OBJECTIVES.values()) - taught <= {type(objective) for objective in ALL.values()}
     assert len({*ALL.values()}) == len(ALL)  # frozen and hashable: a learner keeps one compiled step for each
 
 
