@@ -74,6 +74,7 @@ def test_bad_input_is_named(settings: dict[str, object], field: str, tmp_path: P
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.nightly
 def test_side_by_side_it_is_the_same_and_a_copy_is_in_storage(small_zoo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     called = through_pickle(monkeypatch)
     one = leaderboard(small_zoo / "a", challenges=TINY)
