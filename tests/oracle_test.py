@@ -32,7 +32,9 @@ def _shims() -> None:
 def load_lirpa() -> Any:
     """The module, made to work; ImportError where it is not installed."""
     _shims()
+    limit = sys.getrecursionlimit()
     module = importlib.import_module("auto_LiRPA")
+    sys.setrecursionlimit(limit)  # it raises it to a million, at which a deeply nested file ends the process
     if "_fitted" in vars(module):
         return module
     module._fitted = True  # type: ignore[attr-defined]

@@ -30,8 +30,11 @@ def seeded(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-@pytest.fixture(scope="module", params=[kind for kind in AGENTS if kind != "impala"])  # frames: in `gradient_test`
+@pytest.fixture(
+    scope="module", params=[kind for kind in AGENTS if kind not in ("impala", "shallow")]
+)  # frames: in `gradient_test`
 def agent(request: pytest.FixtureRequest) -> Any:
+    """Of every kind that takes vectors; those of frames are in `gradient_test`."""
     if request.param in ("gaussian", "categorical"):
         return random_agent(request.param == "categorical")
     agent = AGENTS[request.param]((2,), 3)

@@ -41,6 +41,9 @@ STYLES = {
     "A3C": ("#56B4E9", "o"),
     "RADIAL-A3C (approach 1)": ("#CC79A7", "^"),
     "RADIAL-A3C (approach 2)": ("#CC79A7", "D"),
+    "RADIAL-DQN (approach 1, V without bias)": ("#E69F00", "v"),
+    "SA-DQN (IBP, margins as released)": ("#56B4E9", "h"),
+    "DQN taught by PPO": ("#E69F00", "o"),
     "CAR-DQN": ("#009E73", "s"),
     "adversarial training": ("#666666", "h"),
     "c=0": ("#000000", "v"),
@@ -61,7 +64,8 @@ STYLES = {
     "RADIAL-PPO, small (eval)": ("#CC79A7", "^"),
 }
 OTHER = ("#CC79A7", "v")
-SMALL, SMALL_MARK = ", small", "P"  # a reduced agent has the colour of its method
+SMALL = ", small"  # a reduced agent has the colour of its method, and a mark akin to its
+SMALL_MARKS = {"o": ".", "s": "P", "h": "H", "D": "d", "^": "2", "v": "1", "p": "*", "X": "x"}
 PANEL = 4.2  # inches
 BLACK, BLUE, ORANGE, GREEN = "#000000", "#0072B2", "#D55E00", "#009E73"
 
@@ -70,7 +74,8 @@ def style_of(agent: str) -> tuple[str, str]:
     """Colour and marker of an agent by its name in a table."""
     if agent in STYLES or not agent.endswith(SMALL):
         return STYLES.get(agent, OTHER)
-    return STYLES.get(agent.removesuffix(SMALL), OTHER)[0], SMALL_MARK
+    colour, mark = STYLES.get(agent.removesuffix(SMALL), OTHER)
+    return colour, SMALL_MARKS[mark]
 
 
 # -------------------------------------------------------------------------------------------------------------- tables

@@ -157,7 +157,7 @@ def test_a_user_sees_the_coefficients_of_every_step():
     for step in (15, 17, 20):
         phase = learner.move_to(step)
         assert isinstance(phase.objective, RadialOverlap)
-        assert float(learner._at["radius"]) == pytest.approx((step - 10) / 20)
+        assert float(learner.at["radius"]) == pytest.approx((step - 10) / 20)
 
 
 def test_a_dueling_network_is_traced_once(monkeypatch: pytest.MonkeyPatch):

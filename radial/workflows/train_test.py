@@ -41,7 +41,7 @@ def test_an_actor_critic_comes_with_a_card_and_starts_another_one(tmp_path: Path
         ({"episodic_life": True}, "episodic_life"),  # CartPole has no lives
         ({"objective": RadialOverlap(Constant(-0.1))}, "radius must lie in"),
         ({"objective": RadialOverlap(Constant(0.1), Constant(2.0))}, "kappa must lie in"),
-        ({"env": EnvSpec("atari", "Pong")}, "80, 80"),  # frames of another preset
+        ({"env": EnvSpec("atari", "Pong")}, "hidden must be 4 sizes"),  # of the network for its frames
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(change: dict[str, object], says: str) -> None:
