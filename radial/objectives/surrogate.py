@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from torch import Tensor
 
 from radial.bounds.mix import AnyBound, bound_terms, weighed
+from radial.bounds.mix import Mix as Mix  # rr.ppo.Mix
 from radial.core import checks
 from radial.core.agent import Agent
 from radial.core.data import BadInput, Bounds, Discrete, Loss

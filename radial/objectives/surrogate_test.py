@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+import radial as rr
 from radial.agents.actor_critic import ImpalaAgent
 from radial.agents.foreign import wrap
 from radial.agents.policies import CategoricalAgent, GaussianAgent
@@ -400,3 +401,7 @@ def test_two_steps_reach_the_end_of_the_ball_from_the_wrong_half():
     pixels = wrap(network, "categorical", valid_range=(-0.05, 1.0))
     cut = SA(Constant(0.1), 1.0, "pgd", steps=2)._search(pixels, data, scores, torch.tensor(0.1))
     torch.testing.assert_close(cut, torch.full((64, 6), -0.05))  # nothing is darker than black
+
+
+def test_a_mix_is_found_where_its_objectives_are() -> None:
+    assert rr.ppo.Mix is rr.dqn.Mix is Mix
