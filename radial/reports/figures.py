@@ -64,18 +64,18 @@ STYLES = {
     "RADIAL-PPO, small (eval)": ("#CC79A7", "^"),
 }
 OTHER = ("#CC79A7", "v")
-SMALL = ", small"  # a reduced agent has the colour of its method, and a mark akin to its
-SMALL_MARKS = {"o": ".", "s": "P", "h": "H", "D": "d", "^": "2", "v": "1", "p": "*", "X": "x"}
+REDUCED = ", small"  # a reduced agent has the colour of its method, and a mark akin to its
+REDUCED_MARKS = {"o": ".", "s": "P", "h": "H", "D": "d", "^": "2", "v": "1", "p": "*", "X": "x"}
 PANEL = 4.2  # inches
 BLACK, BLUE, ORANGE, GREEN = "#000000", "#0072B2", "#D55E00", "#009E73"
 
 
 def style_of(agent: str) -> tuple[str, str]:
     """Colour and marker of an agent by its name in a table."""
-    if agent in STYLES or not agent.endswith(SMALL):
+    if agent in STYLES or not agent.endswith(REDUCED):
         return STYLES.get(agent, OTHER)
-    colour, mark = STYLES.get(agent.removesuffix(SMALL), OTHER)
-    return colour, SMALL_MARKS[mark]
+    colour, mark = STYLES.get(agent.removesuffix(REDUCED), OTHER)
+    return colour, REDUCED_MARKS[mark]
 
 
 # -------------------------------------------------------------------------------------------------------------- tables

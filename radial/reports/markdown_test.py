@@ -9,7 +9,7 @@ import pytest
 from radial.core.data import BadInput
 from radial.recipes.recipe import Cell
 from radial.recipes.tables import TABLES, Column, Table, table
-from radial.reports.figures import SMALL, STYLES, style_of, table_figure
+from radial.reports.figures import REDUCED, STYLES, style_of, table_figure
 from radial.reports.markdown import grid, markdown
 from radial.workflows.protocol import CellResult
 from radial.workflows.reproduce import Entry, Line, Result, Trained
@@ -147,5 +147,5 @@ def test_without_matplotlib_the_pip_line_is_named(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("name", TABLES())
 def test_every_agent_of_a_table_looks_different(name: str) -> None:
     agents = {row.agent for row in table(name).rows}
-    assert {agent.removesuffix(SMALL) for agent in agents} <= {name.removesuffix(SMALL) for name in STYLES}
+    assert {agent.removesuffix(REDUCED) for agent in agents} <= {name.removesuffix(REDUCED) for name in STYLES}
     assert len({style_of(agent) for agent in agents}) == len(agents)
