@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -79,18 +80,24 @@ def test_a_node_is_killed_in_the_middle_of_a_training(nodes: Any, tmp_path: Path
     rr.train(CONFIG, 3, out=tmp_path / "alone", quiet=True, recipe="a")
     started = driver(tmp_path / "here", tmp_path / "shared", nodes.address)
     wait_for(tmp_path / "shared")
-    busy = [node for node in nodes.worker_nodes if works(node)]
-    nodes.remove_node((busy or list(nodes.worker_nodes))[0], allow_graceful=False)
-    shutil.rmtree(tmp_path / "here")  # that node's disk is gone, too
+    busy = next(node for node in nodes.worker_nodes if workers(node))
+    working = workers(busy)
+    for worker in working:
+        os.kill(worker, signal.SIGSTOP)  # it must not notice that its disk is gone, too
+    shutil.rmtree(tmp_path / "here")
+    nodes.remove_node(busy, allow_graceful=False)
+    for worker in working:
+        with suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
     assert started.wait(300) == 0
     assert weights(tmp_path / "here" / "a-seed3") == weights(tmp_path / "alone")
 
 
-def works(node: Any) -> bool:
-    """Whether a worker below this raylet uses the CPU for a job of ours."""
+def workers(node: Any) -> list[int]:
+    """The processes below this raylet that are at a job of ours."""
     raylet = next(info.process.pid for kind, infos in node.all_processes.items() if kind == "raylet" for info in infos)
     children = Path(f"/proc/{raylet}/task/{raylet}/children").read_text().split()
-    return any(b"ray::timed" in Path(f"/proc/{child}/cmdline").read_bytes() for child in children)
+    return [int(child) for child in children if b"ray::timed" in Path(f"/proc/{child}/cmdline").read_bytes()]
 
 
 def test_a_driver_is_killed_and_started_again(nodes: Any, tmp_path: Path) -> None:
