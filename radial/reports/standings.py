@@ -19,8 +19,9 @@ _CERTIFICATES = {"reach": "certified reach", "acr": "certified actions"}
 _ABOUT = (
     "Mean return ± standard error over episodes of one agent; higher is better, and the worst of all attacks is what "
     "counts. **Worst of all** is the attack that hurt most on selection episodes of their own, so its number is not "
-    "the least of several noisy ones. SA-RL and PA-AD are adversaries trained against that very agent. All attacks are "
-    "white-box and an upper bound of the true worst case, no more; only the certificates are proofs. "
+    "the least of several noisy ones; what was fitted at a smaller ε is an attack at a larger one too. SA-RL and PA-AD "
+    "are adversaries trained against that very agent. All attacks are white-box and an upper bound of the true worst "
+    "case, no more; only the certificates are proofs. "
     "Certified reach: how far the mean action can move at most, in its widest coordinate, on average over clean "
     "episodes (lower is better). Certified actions: share of steps whose action no perturbation changes, with the "
     "number of distinct actions in use."
@@ -36,11 +37,18 @@ def grid(task: Document) -> Grid:
         for i, level in enumerate(row["radii"]):
             first = [row["agent"], f"{row['steps']:,}" if row["steps"] else EMPTY] if i == 0 else ["", ""]
             cells = [_spread(level["attacks"].get(name)) for name in task["attacks"]]
-            worst = f"{_spread(level['worst'])} ({_NAMES.get(level['worst']['attack'], level['worst']['attack'])})"
+            worst = f"{_spread(level['worst'])} ({_strongest(level)})"
             certified = _certified(task["certificate"], level["certificate"])
             clean = _spread(row["clean"]) if i == 0 else ""
             rows.append([*first, spell_radius(level["radius"]), clean, *cells, worst, certified])
     return headings, rows
+
+
+def _strongest(level: Document) -> str:
+    """The attack behind the worst of all; one of a smaller radius is a valid attack here too, and is told as such."""
+    worst = level["worst"]
+    name = _NAMES.get(worst["attack"], worst["attack"])
+    return name if worst["radius"] == level["radius"] else f"{name} of {spell_radius(worst['radius'])}"
 
 
 def _spread(cell: Document | None) -> str:

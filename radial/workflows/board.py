@@ -35,17 +35,26 @@ Turn = tuple[Entrant, Challenge, float]  # an agent at a radius of its task
 
 @dataclass(frozen=True)
 class Standing:
-    """An agent's results: by radius, the return under each attack, the strongest one, and the certificate."""
+    """An agent's results: by radius, the return under each attack, the strongest one, and the certificate.
+
+    worst  (attack, its radius): what a smaller ball allows a larger one does too, so the strongest attack at a radius
+           may be one that was fitted for a smaller radius
+    """
 
     entrant: Entrant
     clean: CellResult
     returns: Mapping[float, Mapping[str, CellResult]]
-    worst: Mapping[float, str]
+    worst: Mapping[float, tuple[str, float]]
     certificate: Mapping[float, CellResult]
 
+    def worst_cell(self, radius: float) -> CellResult:
+        """The episodes under the strongest attack."""
+        attack, at = self.worst[radius]
+        return self.returns[at][attack]
+
     def worst_return(self, radius: float) -> float:
-        """The mean return under the strongest attack."""
-        return self.returns[radius][self.worst[radius]].mean
+        """Their mean return."""
+        return self.worst_cell(radius).mean
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; evaluations go by their keys."""
@@ -55,7 +64,11 @@ class Standing:
             "source": card.source, "sha256": self.entrant.sha256, "clean": _cell(self.clean),
             "radii": [
                 {
-                    "radius": radius, "worst": {"attack": self.worst[radius], **_cell(returns[self.worst[radius]])},
+                    "radius": radius,
+                    "worst": {
+                        "attack": self.worst[radius][0], "radius": self.worst[radius][1],
+                        **_cell(self.worst_cell(radius)),
+                    },
                     "attacks": {name: _cell(cell) for name, cell in returns.items()},
                     "certificate": _cell(self.certificate[radius]),
                 }
@@ -96,10 +109,12 @@ class CellBoard:
         """The results of an agent at the radii where all are known; None: not even at the first."""
         self.clock = Clock(0.0)
         returns, worst, certificate = {}, {}, {}
+        chosen_on: dict[tuple[str, float], Sequence[float]] = {}
         with suppress(OutOfTime):
             for radius in challenge.radii:
-                level = self._level(entrant, challenge, radius)
-                returns[radius], worst[radius], certificate[radius] = level
+                returns[radius], chosen, certificate[radius] = self._level(entrant, challenge, radius)
+                chosen_on |= {(name, radius): episodes for name, episodes in chosen.items()}
+                worst[radius] = strongest({key: seen for key, seen in chosen_on.items() if key[1] <= radius})
         if not returns:
             return None
         clean = self._cell(entrant, challenge, _CLEAN, 0.0, SEED, challenge.episodes)
@@ -107,8 +122,8 @@ class CellBoard:
 
     def _level(
         self, entrant: Entrant, challenge: Challenge, radius: float
-    ) -> tuple[dict[str, CellResult], str, CellResult]:
-        """The returns at a radius, the strongest attack on the selection episodes, and the certificate."""
+    ) -> tuple[dict[str, CellResult], dict[str, Sequence[float]], CellResult]:
+        """The results under each attack at a radius, its returns on the selection episodes, and the certificate."""
         self.part(entrant, challenge, radius, CLEAN_PART)
         (certificate,) = self.part(entrant, challenge, radius, CERTIFICATE_PART)
         names = [name for name in challenge.attacks if applies(entrant, name)]
@@ -118,7 +133,7 @@ class CellBoard:
             for name in names
         }
         returns = {name: self._cell(entrant, challenge, name, radius, SEED, challenge.episodes) for name in names}
-        return returns, strongest(chosen_on), certificate
+        return returns, chosen_on, certificate
 
     def part(self, entrant: Entrant, challenge: Challenge, radius: float, part: str) -> list[CellResult]:
         """Some cells at a radius that belong together: clean, the certificate, or those under an attack."""

@@ -20,7 +20,7 @@ SEED = 1234  # of the reported episodes
 class Challenge:
     """One task of the leaderboard.
 
-    radii        ε in network units; agents are ranked at the first
+    radii        ε in network units, smallest first; agents are ranked at the first
     attacks      names in `ATTACKS`, weakest first; worst of all is the strongest of them, chosen on other episodes
     certificate  "reach" of the mean action, or "acr"; `bound` is its method
     learned      the adversaries among them, with their budgets of env steps

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from radial.agents.foreign import as_agent
 from radial.attacks.learned.adversaries import Adversary
@@ -28,6 +28,7 @@ from radial.workflows.audit.suite import aimed, applicable, attacks_of, chosen, 
 
 FLOOR = "none"  # the adversary may leave an observation alone, so no agent's worst case is above its clean return
 Say = Callable[[str], None]
+_Key = TypeVar("_Key")
 
 
 @dataclass(frozen=True)
@@ -136,7 +137,7 @@ def worst_of(
     )  # fmt: skip
 
 
-def strongest(returns: Mapping[str, Sequence[float]]) -> str:
+def strongest(returns: Mapping[_Key, Sequence[float]]) -> _Key:
     """The attack with the lowest mean return; of equal ones the first."""
     return min(returns, key=lambda attack: statistics.mean(returns[attack]))
 

@@ -1,5 +1,8 @@
 import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -8,10 +11,11 @@ from radial.core.data import BadInput
 from radial.jobs_test import through_pickle
 from radial.reports import standings
 from radial.workflows import board
+from radial.workflows.audit.budget import Clock
 from radial.workflows.challenges import CHALLENGES, Challenge, protocol
 from radial.workflows.entrants import entrants
 from radial.workflows.leaderboard import leaderboard
-from radial.workflows.protocol import hashed
+from radial.workflows.protocol import CellResult, hashed, silent
 
 TINY = {"cartpole": Challenge("CartPole", "CartPole-v1", (0.4,), ("random", "pgd"), "acr", "ibp", {}, 2, 2)}
 
@@ -49,6 +53,27 @@ def test_a_table_is_ranked_saved_and_not_played_twice(small_zoo: Path, monkeypat
     assert "<script" not in standings.standings_page(found)
     standings.standings_figure(found, small_zoo / "x.png")
     assert json.loads((small_zoo / "leaderboard.json").read_text())["hash"] == found["hash"]
+
+
+class Fixed:
+    """Cells whose returns a test gives, by attack and radius."""
+
+    def __init__(self, returns: dict[tuple[str, float], float]) -> None:
+        self.returns = returns
+
+    def get(self, key: Mapping[str, Any], play: Callable[[], CellResult]) -> CellResult:
+        value = self.returns.get((key["attack"], key["radius"]), 500.0)
+        return CellResult.of({"key": dict(key), "mean": value, "returns": [value] * key["episodes"]})
+
+
+def test_what_a_smaller_ball_allows_a_larger_one_does_too(small_zoo: Path) -> None:
+    two = replace(TINY["cartpole"], radii=(0.2, 0.4))
+    (first, *_), _ = entrants([], {"cartpole": "CartPole-v1"})
+    cells = Fixed({("pgd", 0.2): 50.0, ("pgd", 0.4): 80.0, ("random", 0.4): 300.0})
+    standing = board.CellBoard(cells, None, silent, Clock(0.0)).known(first, two)
+    assert standing is not None
+    assert standing.worst == {0.2: ("pgd", 0.2), 0.4: ("pgd", 0.2)}
+    assert [standing.worst_return(radius) for radius in two.radii] == [50.0, 50.0]
 
 
 def test_another_protocol_is_another_hash() -> None:
