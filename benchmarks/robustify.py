@@ -55,9 +55,9 @@ CASES = {
     "hopper": Case("sa_ppo/ppo-hopper-median.model", rr.EnvSpec("mujoco", "Hopper-v4"), 0.075, 1_024_000, 50),
     "cartpole-dqn": Case("cartpole-dqn", CARTPOLE, 0.02, 90_000, 20),
     "cartpole-ppo": Case("cartpole-ppo", CARTPOLE, 0.1, 120_000, 20),
-    "sb3-cartpole-ppo": Case("sb3/ppo-CartPole-v1/CartPole-v1.zip", CARTPOLE, 0.05, 120_000, 20, seed=10),
+    "sb3-cartpole-ppo": Case("sb3/ppo-CartPole-v1/CartPole-v1.zip", CARTPOLE, 0.05, 300_000, 20, seed=10),
     "sb3-cartpole-dqn": Case("sb3/dqn-CartPole-v1/CartPole-v1.zip", CARTPOLE, 0.05, 60_000, 20, seed=10),
-    "sb3-cartpole-ppo-wide": Case("sb3/ppo-CartPole-v1/CartPole-v1.zip", CARTPOLE, 0.1, 60_000, 20, 0.04, seed=10),
+    "sb3-cartpole-ppo-wide": Case("sb3/ppo-CartPole-v1/CartPole-v1.zip", CARTPOLE, 0.1, 300_000, 20, 0.04, seed=10),
     "sb3-hopper": Case(
         "sb3/ppo-Hopper-v3/Hopper-v3.zip", rr.EnvSpec("mujoco", "Hopper-v4"), 0.05, 300_000, 20, 0.1, objective="distil"
     ),
