@@ -9,7 +9,7 @@ from collections.abc import Callable
 from radial.attacks.compounding import Compounding
 from radial.attacks.corners import Corners
 from radial.attacks.gradient import FGSM, MAD, PGD, Critic, NoAttack, RandomNoise
-from radial.attacks.learned.adversaries import PAAD, SARL, Adversary, Learned
+from radial.attacks.learned.adversaries import PAAD, SARL, Adversary, Learned, LinearDirector
 from radial.attacks.learned.strong import StrongPGD
 from radial.attacks.sarsa import RobustSarsa
 from radial.attacks.transfer import Transfer
@@ -32,5 +32,6 @@ ATTACKS: dict[str, Callable[[], Attack | RobustSarsa | Compounding | Transfer | 
     "corners": Corners,
     "sarl": SARL,
     "paad": PAAD,
+    "linear": LinearDirector,
     "learned": Learned,
 }

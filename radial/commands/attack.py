@@ -15,7 +15,7 @@ from radial.commands.terminal import print_json, print_table, say, warnings_said
 from radial.core.errors import BadInput
 from radial.evaluation.threads import one_thread_for
 
-KINDS = ("best", "sarl", "paad")
+KINDS = ("best", "sarl", "paad", "linear")
 
 
 def fit_attack(
@@ -41,10 +41,11 @@ def fit_attack(
         agent: a run's folder, a name in the zoo, or a third-party checkpoint: papers, Stable-Baselines3, CleanRL.
         radius: perturbation radius ε in network units, such as 0.075 or 3/255.
         out: the folder of the fit: its trials, and the attack in agent/.
-        kind: sarl (a policy over perturbations), paad (a director over the agent's actions), or best: both at several
-            learning rates, by successive halving.
+        kind: sarl (a policy over perturbations), paad (a director over the agent's actions), linear (such a director,
+            a linear one, by the cross-entropy method), or best: the first two at several learning rates, by successive
+            halving.
         env: an environment's id, such as Hopper-v4; default: the one the agent was trained in.
-        steps: env steps of all trainings together; default: 1,200,000, for best 2,400,000.
+        steps: env steps of all trainings together; default: 1,200,000, for best 2,400,000, for linear 400,000.
         seed: random seed.
         p: of the norm: 1, 2 or inf.
         restarts: trainings of each setting with different seeds; default: 4, for best 1.
@@ -53,7 +54,7 @@ def fit_attack(
         json: print one JSON object instead of a table.
     """
     from radial.agents.saved import check_target
-    from radial.attacks.learned.adversaries import PAAD, SARL, Learned
+    from radial.attacks.learned.adversaries import PAAD, SARL, Learned, LinearDirector
     from radial.attacks.learned.stored import ATTACK_FOLDER, save_attack
     from radial.commands.measure import keep_freed_memory
     from radial.core.text import nearest
@@ -67,7 +68,7 @@ def fit_attack(
     if p not in ("1", "2", "inf"):
         raise BadInput(f"p must be 1, 2 or inf, got {p!r}")
     given: dict[str, Any] = {"radius": parse_radius(radius), "p": float(p), "steps": steps, "restarts": restarts}
-    made = {"best": Learned, "sarl": SARL, "paad": PAAD}[kind]
+    made = {"best": Learned, "sarl": SARL, "paad": PAAD, "linear": LinearDirector}[kind]
     settings = made(**{name: value for name, value in given.items() if value is not None})
     place = scaling.place()
     resume = resume or place.on == "ray"

@@ -19,7 +19,7 @@ FILE = "tables.toml"
 # Names of attacks and certificates in files and on cards: never to be changed. One not listed goes by its own name.
 KEYS = {
     "none": "nominal", "mad": "MAD", "pgd": "PGD", "pgd-procgen": "PGD", "pgd-strong": "PGD strong", "fgsm": "FGSM",
-    "gwc": "GWC", "acr": "ACR", "rs": "RS", "sarl": "SA-RL", "paad": "PA-AD",
+    "gwc": "GWC", "acr": "ACR", "rs": "RS", "sarl": "SA-RL", "paad": "PA-AD", "linear": "linear",
 }  # fmt: skip
 LABELS = {**KEYS, "none": "clean"}  # what people read
 

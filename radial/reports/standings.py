@@ -12,16 +12,17 @@ from radial.reports.figures import BLACK, BLUE, GREEN, ORANGE, PANEL, figure_cla
 from radial.reports.markdown import aligned
 
 _NAMES = {
-    "random": "random", "critic": "critic", "mad": "MAD", "rs": "RS", "sarl": "SA-RL", "paad": "PA-AD", "pgd": "PGD",
+    "random": "random", "critic": "critic", "mad": "MAD", "rs": "RS", "sarl": "SA-RL", "paad": "PA-AD",
+    "linear": "linear", "pgd": "PGD",
     "pgd-strong": "PGD strong",
 }  # fmt: skip
 _CERTIFICATES = {"reach": "certified reach", "acr": "certified actions"}
 _ABOUT = (
     "Mean return ± standard error over episodes of one agent; higher is better, and the worst of all attacks is what "
     "counts. **Worst of all** is the attack that hurt most on selection episodes of their own, so its number is not "
-    "the least of several noisy ones; what was fitted at a smaller ε is an attack at a larger one too. SA-RL and PA-AD "
-    "are adversaries trained against that very agent. All attacks are white-box and an upper bound of the true worst "
-    "case, no more; only the certificates are proofs. "
+    "the least of several noisy ones; what was fitted at a smaller ε is an attack at a larger one too. SA-RL, PA-AD "
+    "and linear (PA-AD's director as a linear function) are adversaries trained against that very agent. All attacks "
+    "are white-box and an upper bound of the true worst case, no more; only the certificates are proofs. "
     "Certified reach: how far the mean action can move at most, in its widest coordinate, on average over clean "
     "episodes (lower is better). Certified actions: share of steps whose action no perturbation changes, with the "
     "number of distinct actions in use."
@@ -155,7 +156,7 @@ def _panel(panel: Any, task: Mapping[str, Any]) -> None:
         points = {
             "clean": row["clean"]["mean"],
             "MAD or PGD": min(v for name, v in attacks.items() if name in ("mad", "pgd", "pgd-strong")),
-            "learned": min((v for name, v in attacks.items() if name in ("sarl", "paad")), default=None),
+            "learned": min((v for name, v in attacks.items() if name in ("sarl", "paad", "linear")), default=None),
             "worst of all": level["worst"]["mean"],
         }
         ends = [value for value in points.values() if value is not None]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from radial.attacks import ATTACKS
-from radial.attacks.learned.adversaries import PAAD, SARL, Adversary
+from radial.attacks.learned.adversaries import PAAD, SARL, Adversary, LinearDirector
 from radial.core.data import EnvSpec
 from radial.envs.make import spec_for
 from radial.evaluation.play import spec_of
@@ -52,10 +52,12 @@ class Challenge:
         return {**{name: value for name, value in vars(self).items() if name != "learned"}, "attacks": attacks}
 
 
-_CONTINUOUS = ("random", "critic", "mad", "rs", "sarl", "paad")
-_DISCRETE = ("random", "mad", "pgd", "pgd-strong", "rs", "sarl", "paad")
+_CONTINUOUS = ("random", "critic", "mad", "rs", "sarl", "paad", "linear")
+_DISCRETE = ("random", "mad", "pgd", "pgd-strong", "rs", "sarl", "paad", "linear")
 _FRAMES = ("random", "mad", "pgd", "paad")
-_SHORT = {"sarl": SARL(steps=200_000, restarts=2), "paad": PAAD(steps=200_000, restarts=2)}
+_SHORT = {
+    "sarl": SARL(steps=200_000, restarts=2), "paad": PAAD(steps=200_000, restarts=2), "linear": LinearDirector(),
+}  # fmt: skip
 _PICTURES = {"paad": PAAD(steps=60_000, restarts=1, episodes=4)}
 CHALLENGES: Mapping[str, Challenge] = {
     "hopper": Challenge("Hopper", "Hopper-v4", (0.075, 0.15), _CONTINUOUS, "reach", "crown", ADVERSARIES),

@@ -22,7 +22,7 @@ from safetensors.torch import save as safetensors_bytes
 from radial.agents.convert import own
 from radial.agents.saved import CARD, load_agent
 from radial.attacks import ATTACKS
-from radial.attacks.learned.adversaries import PAAD, SARL, Adversary
+from radial.attacks.learned.adversaries import PAAD, SARL, Adversary, LinearDirector
 from radial.attacks.learned.stored import ATTACK_FOLDER, load_attack, save_attack
 from radial.core.agent import Agent, Attack
 from radial.core.data import BadInput, EnvSpec
@@ -54,6 +54,7 @@ CERTIFICATES: dict[str, tuple[Callable[..., Any], Mapping[str, Any]]] = {
 ADVERSARIES: Mapping[str, Adversary] = {
     "sarl": SARL(steps=400_000, restarts=2),
     "paad": PAAD(steps=900_000, restarts=3),
+    "linear": LinearDirector(),
 }
 
 # Called with what is played and the number of episodes; the context gives a function of how many are finished.

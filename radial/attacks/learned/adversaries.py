@@ -20,6 +20,7 @@ from radial.agents.weights import weights_id
 from radial.attacks.gradient import Memoryless, attackable
 from radial.attacks.learned.forms import Form, Shift, Steer, view, view_size
 from radial.attacks.learned.halving import Each, Trainings
+from radial.attacks.learned.linear import LEAST_LIMIT
 from radial.attacks.learned.rounds import Candidate, Searched
 from radial.attacks.learned.world import Threat
 from radial.core import checks
@@ -222,6 +223,25 @@ class PAAD(Adversary):
 
     def form(self, kind: str) -> Form:  # noqa: D102
         return Steer(self.inner_steps)
+
+
+@dataclass(frozen=True)
+class LinearDirector(PAAD):
+    """PA-AD's director as a linear function of the observation, found by the cross-entropy method, not by gradients.
+
+    Only against agents that see vectors. Its score is the whole return of an episode, so it finds early ends that a
+    discounted policy gradient misses: often the strongest adversary, and the cheapest.
+    """
+
+    steps: int = 400_000
+
+    @property
+    def least_steps(self) -> int:  # noqa: D102
+        return LEAST_LIMIT
+
+    def candidates(self) -> list[Candidate]:
+        """None: nothing is trained by gradients."""
+        return []
 
 
 @dataclass(frozen=True)

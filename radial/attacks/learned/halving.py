@@ -1,6 +1,7 @@
 """The search for the strongest adversary: all candidates train for half of the budget, the better half goes on.
 
-Some of them start from the constant adversaries that hurt most (`screening`), the others from nothing.
+Some of them start from the constant adversaries that hurt most (`screening`), the others from nothing. Where there are
+no candidates the adversary is a linear one (`linear`).
 
 Candidates are judged by validation episodes whose seeds nothing else uses, never by their training returns, which
 favour short episodes. With a folder every training is a run of its own there, and a stopped search resumes.
@@ -21,6 +22,7 @@ from radial.agents import saved
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.weights import weights_id
 from radial.attacks.fitting import check_spaces_of
+from radial.attacks.learned.linear import FEWEST, linear_policy, searched
 from radial.attacks.learned.rounds import Candidate, Policy, Searched, Trial, fast, rounds, survivors
 from radial.attacks.learned.screening import TooLong, constant_policy, screened
 from radial.attacks.learned.world import AdversaryWorld, Realiser, Threat, check_deterministic
@@ -80,6 +82,8 @@ class Trainings:
         if self.given is not None:
             candidates = [candidate for candidate in candidates if not candidate.warm][:1]
         self._begin()
+        if not candidates:
+            return self._found_by(*self._linear())
         policies, starts = self._screen(dict.fromkeys(candidate.kind for candidate in candidates))
         screening = sum(trial.steps for trial in self.trials if not trial.candidate.learning_rate)
         left = self.settings.steps - screening - self._lost
@@ -94,7 +98,10 @@ class Trainings:
                 if self._trial(candidate, 1).validation < self._trial(candidate, 0).validation:
                     policies[candidate] = went_on
         winner = min(self.trials, key=lambda trial: trial.validation)
-        policy = policies[winner.candidate]
+        return self._found_by(winner, policies[winner.candidate])
+
+    def _found_by(self, winner: Trial, policy: Policy) -> Searched:
+        """The winner, acting deterministically or by its sample, whichever hurts more in validation."""
         drawn = math.inf if self.given is not None else self._validate(winner.candidate.kind, policy, sampled=True)
         found = self._record(winner, drawn)
         return Searched(winner.candidate.kind, policy, found["steps"], drawn < winner.validation, found)
@@ -127,6 +134,26 @@ class Trainings:
                 score = self._validate(kind, starts[kind, 0], sampled=False)
                 self.trials.append(Trial(candidate, 0, spent, score))
         return best, starts
+
+    def _linear(self) -> tuple[Trial, Policy]:
+        """The best linear adversary, searched or found in the folder."""
+        if self.given is not None or len(self.shape) != 1:
+            raise BadInput("agent must see vectors, and env be an EnvSpec, for a linear adversary")
+        kind = self.settings.kinds[0]
+        candidate = Candidate(kind, 0.0, 0, linear=True)
+        if self.out is not None and candidate in [trial.candidate for trial in self.trials]:
+            return self._trial(candidate, 0), self._found(candidate, 0)
+        form, limit = self.settings.form(kind), self.settings.steps
+        try:
+            weights, spent = searched(
+                self.agent, form, self.threat, self.spec, limit, derived_seed(self.seed, "linear")
+            )
+        except TooLong:
+            raise BadInput(f"steps must be enough for {2 * FEWEST} episodes, got {limit:,}") from None
+        policy = linear_policy(self.agent, self.shape, form.actions(self.agent, self.shape), weights)
+        score = self._validate(kind, policy, sampled=False)
+        self._ended(policy, Trial(candidate, 0, spent, score))
+        return self.trials[-1], policy
 
     def _trial(self, candidate: Candidate, round: int) -> Trial:
         return next(trial for trial in self.trials if (trial.candidate, trial.round) == (candidate, round))

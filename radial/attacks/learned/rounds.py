@@ -21,14 +21,16 @@ class Candidate:
     """One training: a kind of adversary, a learning rate, a number that makes its seed."""
 
     kind: str
-    learning_rate: float  # 0: a constant, which is not trained
+    learning_rate: float  # 0: a constant or a linear one, which is not trained by gradients
     number: int
     warm: bool = False  # starts from the constant of this number, the worst for the agent first
+    linear: bool = False  # a linear policy, by the cross-entropy method
 
     @property
     def name(self) -> str:
         """For its folder."""
-        return f"{self.kind}-{self.learning_rate:g}-{self.number}" + ("-warm" if self.warm else "")
+        how = "-warm" if self.warm else "-linear" if self.linear else ""
+        return f"{self.kind}-{self.learning_rate:g}-{self.number}{how}"
 
 
 @dataclass(frozen=True)

@@ -31,14 +31,14 @@ class TooLong(Exception):
     """The episodes do not end within the budget."""
 
 
-class _Limited(EnvWrapper):
-    """A vector env that may be stepped so often."""
+class Limited(EnvWrapper):
+    """A vector env that may be stepped so often; then it raises `TooLong`."""
 
     def __init__(self, env: VecEnv, limit: int) -> None:
         super().__init__(env)
         self.limit = limit
 
-    def step(self, action: Tensor) -> Step:
+    def step(self, action: Tensor) -> Step:  # noqa: D102
         if self.env.steps >= self.limit:
             raise TooLong
         return self.env.step(action)
@@ -84,7 +84,7 @@ def screened(agent: Agent, form: Form, threat: Threat, spec: EnvSpec, limit: int
         rows = tried.repeat(EPISODES_EACH, *[1] * (tried.ndim - 1))
         budget: float | Tensor = threat.budget()
         choose = under_attack(agent, _PerRow(form, rows), budget, threat.p, rng)  # type: ignore[arg-type]
-        returns = play(_Limited(as_trained(agent, env), limit), choose, env.num_envs).returns
+        returns = play(Limited(as_trained(agent, env), limit), choose, env.num_envs).returns
         scores = [mean(returns[at :: len(tried)]) for at in range(len(tried))]
         order = sorted(range(len(tried)), key=lambda at: scores[at])
         return tried[torch.tensor(order)], env.steps
