@@ -15,7 +15,9 @@ from radial.attacks import ATTACKS
 from radial.attacks.compounding import Compounding
 from radial.attacks.fitting_test import LinearWorld, random_agent
 from radial.attacks.gradient import PGD
-from radial.attacks.learned.adversaries import Adversary
+from radial.attacks.learned.adversaries import Adversary, LinearDirector, learned_of
+from radial.attacks.learned.linear import linear_policy
+from radial.attacks.learned.rounds import Searched
 from radial.attacks.learned.strong import StrongPGD
 from radial.attacks.sarsa import RobustSarsa
 from radial.attacks.transfer import Transfer
@@ -59,6 +61,11 @@ def attack(request: pytest.FixtureRequest, agent: Any) -> Any:
         made = replace(made, iterations=3, samples=128, epochs=2, parts=4, learning_rate=1e-3)
     elif isinstance(made, Compounding | Transfer):
         made = replace(made, samples=400, epochs=5, hidden=16)
+    elif isinstance(made, LinearDirector):  # it needs an env that can be played again: here its weights are drawn
+        space = made.form("paad").actions(agent, (2,))
+        weights = torch.randn(space.n if isinstance(space, Discrete) else space.size, 3, generator=seeded(2))
+        policy = linear_policy(agent, (2,), space, weights)
+        return learned_of(Searched("paad", policy, 0, False, {}), replace(made, radius=RADIUS))
     elif isinstance(made, Adversary):
         made = replace(made, radius=RADIUS, steps=192, rollout=32, minibatch=16, epochs=1, hidden=(8,), compile=False)
     elif isinstance(made, StrongPGD):
@@ -170,5 +177,6 @@ def test_the_table_has_the_names_of_the_command_line() -> None:
         "corners",
         "sarl",
         "paad",
+        "linear",
         "learned",
     ]

@@ -1,0 +1,92 @@
+"""Linear adversaries: one generation by hand, the search against an agent for CartPole, and the policy it becomes."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+import torch
+
+from radial.attacks.fitting_test import random_agent
+from radial.attacks.learned.adversaries import LinearDirector
+from radial.attacks.learned.forms import Steer
+from radial.attacks.learned.halving_test import CARTPOLE, balancing
+from radial.attacks.learned.linear import FINALISTS, CrossEntropy, linear_policy, searched
+from radial.attacks.learned.screening import TooLong
+from radial.attacks.learned.world import Threat
+from radial.core.data import BadInput, Continuous, Discrete
+from radial.evaluation.play import evaluate
+
+
+def seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def test_one_generation_by_hand() -> None:
+    """Two of twelve are the elite; 0.7 of their moments and 0.3 of those before make the next distribution."""
+    search = CrossEntropy(torch.zeros(1, 1), torch.ones(1, 1), seeded(0))
+    drawn = torch.arange(12.0).view(12, 1, 1)
+    returns = torch.full((12,), 9.0)
+    returns[4], returns[6] = 1.0, 2.0
+    search.learn(drawn, returns)
+    assert search.mean.item() == pytest.approx(0.7 * 5)
+    assert search.deviation.item() == pytest.approx(0.3 + 0.7 * math.sqrt(2))  # the elite is 4 and 6
+    assert [(score, weights.item()) for score, weights in search.best] == [(1.0, 4.0), (2.0, 6.0)]
+    again = search.draw(5)
+    assert again[0].item() == search.mean.item()
+    assert again[1].item() == 4.0
+
+
+def test_it_starts_around_nothing_and_remembers_the_best() -> None:
+    search = CrossEntropy.start(2, 4, seeded(0))
+    assert search.mean.tolist() == [[0.0] * 5] * 2
+    assert search.deviation.tolist() == [[0.5] * 4 + [1.0]] * 2
+    for generation in range(3):
+        drawn = search.draw(60)
+        search.learn(drawn, torch.arange(60.0) - generation)
+    assert len(search.best) == FINALISTS - 1
+    scores = [score for score, _ in search.best]
+    assert scores == sorted(scores)
+    assert scores[0] == -2.0
+
+
+def test_it_brings_the_agent_down_within_its_budget() -> None:
+    agent, threat = balancing(), Threat(0.5, math.inf)
+    weights, steps = searched(agent, Steer(), threat, CARTPOLE, 8_000, 0)
+    assert weights.shape == (2, 5)
+    assert 0 < steps <= 8_000
+    again, _ = searched(agent, Steer(), threat, CARTPOLE, 8_000, 0)
+    assert torch.equal(weights, again)
+    with pytest.raises(TooLong):
+        searched(agent, Steer(), Threat(0.0, math.inf), CARTPOLE, 300, 0)
+
+
+@pytest.mark.parametrize("discrete", [False, True])
+def test_it_becomes_a_policy_that_does_just_that(discrete: bool) -> None:
+    weights = torch.tensor([[1.0, 0.0, 0.0], [0.0, 1.0, 0.5], [0.0, 0.0, -1.0]])
+    policy = linear_policy(random_agent(discrete), (2,), Discrete(3) if discrete else Continuous(3), weights)
+    x = torch.tensor([[2.0, 3.0], [5.0, -1.0]])
+    with torch.no_grad():
+        acted = policy.act(policy.prepare(x)).tolist()
+    assert acted == ([1, 0] if discrete else [[2.0, 3.5, -1.0], [5.0, -0.5, -1.0]])
+
+
+def test_a_fit_is_saved_resumed_and_harms(tmp_path: Path) -> None:
+    agent, settings = balancing(), LinearDirector(radius=0.5, steps=8_000, episodes=4)
+    attack = settings.fit(agent, CARTPOLE, 0, out=tmp_path / "fit")
+    (trial,) = attack.record["trials"]
+    assert trial["linear"] is True
+    assert trial["learning_rate"] == 0.0
+    assert attack.steps == trial["steps"] <= 8_000
+    assert json.loads((tmp_path / "fit" / "search.json").read_text())["trials"][0]["candidate"]["linear"] is True
+    again = settings.fit(agent, CARTPOLE, 0, out=tmp_path / "fit", resume=True)
+    assert again.record["validation"] == attack.record["validation"]
+    clean = evaluate(agent, CARTPOLE, None, 0.0, 10, 3).mean
+    assert evaluate(agent, CARTPOLE, attack, 0.5, 10, 3).mean < 0.7 * clean
+
+
+def test_bad_input_is_named() -> None:
+    with pytest.raises(BadInput, match="steps"):
+        LinearDirector(steps=100)
+    with pytest.raises(BadInput, match="steps must be enough for 32 episodes"):
+        LinearDirector(radius=0.0, steps=2_048).fit(balancing(), CARTPOLE.__class__("classic", "CartPole-v1"), 0)
