@@ -61,7 +61,7 @@ def test_fit_evaluate_resume(agent: Path, tmp_path: Path, capsys: pytest.Capture
 @pytest.mark.parametrize(
     ("more", "says"),
     [
-        (("--kind", "padd"), "kind must be one of best, sarl, paad, got 'padd'; did you mean 'paad'?"),
+        (("--kind", "padd"), "kind must be one of best, sarl, paad, linear, got 'padd'; did you mean 'paad'?"),
         (("--p", "3"), "p must be 1, 2 or inf, got '3'"),
         (("--kind", "paad", "--steps", "10"), "steps must be ≥ 256, enough for one round, got 10"),
         (("--steps", "10"), "steps must be ≥ 12,288, enough for one round, got 10"),
