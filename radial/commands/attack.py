@@ -95,7 +95,8 @@ def fit_attack(
         return
     table = Table("trial", "round", "steps", "return in validation", title=f"{attack.kind} against {agent}")
     for trial in record["trials"]:
-        name = f"{trial['kind']}, rate {trial['learning_rate']:g}, {trial['number']}"
+        how = "linear" if trial.get("linear") else f"rate {trial['learning_rate']:g}, {trial['number']}"
+        name = f"{trial['kind']}, {how}"
         table.add_row(name, str(trial["round"]), f"{trial['steps']:,}", f"{trial['validation']:.1f}")
     table.add_row("the attack, by its " + ("sample" if attack.sampled else "best action"), "", f"{attack.steps:,}",
                   f"{min(record['validation'].values()):.1f}")  # fmt: skip

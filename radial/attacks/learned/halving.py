@@ -137,8 +137,6 @@ class Trainings:
 
     def _linear(self) -> tuple[Trial, Policy]:
         """The best linear adversary, searched or found in the folder."""
-        if self.given is not None or len(self.shape) != 1:
-            raise BadInput("agent must see vectors, and env be an EnvSpec, for a linear adversary")
         kind = self.settings.kinds[0]
         candidate = Candidate(kind, 0.0, 0, linear=True)
         if self.out is not None and candidate in [trial.candidate for trial in self.trials]:
@@ -166,6 +164,8 @@ class Trainings:
         try:
             check_spaces_of(self.agent, env)
             self.shape = env.observation_shape
+            if not self.settings.candidates() and (self.given is not None or len(self.shape) != 1):
+                raise BadInput("agent must see vectors, and env be an EnvSpec, for a linear adversary")
             x = self.agent.prepare(torch.zeros(4, *self.shape))
             self.agent.ball(x, 0.0)
             check_deterministic(self.agent, x)

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from radial.attacks.fitting_test import random_agent
+from radial.attacks.fitting_test import LinearWorld, random_agent
 from radial.attacks.learned.adversaries import LinearDirector
 from radial.attacks.learned.forms import Steer
 from radial.attacks.learned.halving_test import CARTPOLE, balancing
 from radial.attacks.learned.linear import FINALISTS, CrossEntropy, linear_policy, searched
 from radial.attacks.learned.screening import TooLong
 from radial.attacks.learned.world import Threat
-from radial.core.data import BadInput, Continuous, Discrete
+from radial.core.data import BadInput, Continuous, Discrete, EnvSpec
 from radial.evaluation.play import evaluate
 
 
@@ -89,4 +89,9 @@ def test_bad_input_is_named() -> None:
     with pytest.raises(BadInput, match="steps"):
         LinearDirector(steps=100)
     with pytest.raises(BadInput, match="steps must be enough for 32 episodes"):
-        LinearDirector(radius=0.0, steps=2_048).fit(balancing(), CARTPOLE.__class__("classic", "CartPole-v1"), 0)
+        LinearDirector(radius=0.0, steps=2_048).fit(balancing(), EnvSpec("classic", "CartPole-v1"), 0)
+
+
+def test_a_world_that_can_be_played_only_once_is_refused() -> None:
+    with pytest.raises(BadInput, match="env be an EnvSpec"):
+        LinearDirector(radius=0.1).fit(random_agent(True), LinearWorld(4, discrete=True), 0)
