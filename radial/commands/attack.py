@@ -43,7 +43,7 @@ def fit_attack(
         out: the folder of the fit: its trials, and the attack in agent/.
         kind: sarl (a policy over perturbations), paad (a director over the agent's actions), linear (such a director,
             a linear one, by the cross-entropy method), or best: the first two at several learning rates, by successive
-            halving.
+            halving, and the third on vectors.
         env: an environment's id, such as Hopper-v4; default: the one the agent was trained in.
         steps: env steps of all trainings together; default: 1,200,000, for best 2,400,000, for linear 400,000.
         seed: random seed.

@@ -135,6 +135,7 @@ class Adversary:
     compile: bool = True
 
     kinds: ClassVar[tuple[str, ...]] = ()
+    linear_share: ClassVar[float] = 0.0  # of the budget, for a linear adversary where the agent sees vectors
 
     def __post_init__(self) -> None:
         checks.whole(self, "steps", "restarts", "num_envs", "rollout", "epochs", "minibatch", "episodes")
@@ -160,6 +161,10 @@ class Adversary:
         warm, rate = count // 2, self.learning_rate
         some = [Candidate(self.kinds[0], WARM_RATE * rate, number, warm=True) for number in range(warm)]
         return some + [Candidate(self.kinds[0], rate, number) for number in range(count - warm)]
+
+    def briefly(self, rollouts: int) -> "Adversary":
+        """One short training of this kind, by which its speed is measured."""
+        return replace(self, steps=rollouts * self.rollout, restarts=1, episodes=1)
 
     def form(self, kind: str) -> Form:
         """What the actions of such an adversary mean."""
@@ -235,9 +240,15 @@ class LinearDirector(PAAD):
 
     steps: int = 400_000
 
+    linear_share: ClassVar[float] = 1.0
+
     @property
     def least_steps(self) -> int:  # noqa: D102
         return LEAST_LIMIT
+
+    def briefly(self, rollouts: int) -> Adversary:
+        """A training of PA-AD: a step of it costs no less, and it need not end any episode."""
+        return PAAD(self.radius, self.p, steps=rollouts * self.rollout, restarts=1, episodes=1)
 
     def candidates(self) -> list[Candidate]:
         """None: nothing is trained by gradients."""
@@ -248,6 +259,8 @@ class LinearDirector(PAAD):
 class Learned(Adversary):
     """Both kinds at several learning rates: successive halving within the budget, no sweep by hand.
 
+    Against agents that see vectors a linear director takes part, with the budget that it has alone by default.
+
     restarts  of each setting
     rates     the highest starts from nothing, the others from the worst constants
     """
@@ -257,6 +270,7 @@ class Learned(Adversary):
     rates: tuple[float, ...] = (1e-3, 3e-4, 1e-4)
 
     kinds: ClassVar[tuple[str, ...]] = ("paad", "sarl")
+    linear_share: ClassVar[float] = 1 / 6
 
     @property
     def least_steps(self) -> int:  # noqa: D102

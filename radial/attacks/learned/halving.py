@@ -1,7 +1,7 @@
 """The search for the strongest adversary: all candidates train for half of the budget, the better half goes on.
 
-Some of them start from the constant adversaries that hurt most (`screening`), the others from nothing. Where there are
-no candidates the adversary is a linear one (`linear`).
+Some of them start from the constant adversaries that hurt most (`screening`), the others from nothing. A linear one
+(`linear`) may take part, or be all there is.
 
 Candidates are judged by validation episodes whose seeds nothing else uses, never by their training returns, which
 favour short episodes. With a folder every training is a run of its own there, and a stopped search resumes.
@@ -10,8 +10,7 @@ favour short episodes. With a folder every training is a run of its own there, a
 import copy
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,9 +21,9 @@ from radial.agents import saved
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.weights import weights_id
 from radial.attacks.fitting import check_spaces_of
-from radial.attacks.learned.linear import FEWEST, linear_policy, searched
-from radial.attacks.learned.rounds import Candidate, Policy, Searched, Trial, fast, rounds, survivors
-from radial.attacks.learned.screening import TooLong, constant_policy, screened
+from radial.attacks.learned.linear import FEWEST, LEAST_LIMIT, linear_policy, searched
+from radial.attacks.learned.rounds import Candidate, Policy, Searched, Trial, fast, kept_in, rounds, survivors
+from radial.attacks.learned.screening import TooFewSteps, TooLong, constant_policy, screened
 from radial.attacks.learned.world import AdversaryWorld, Realiser, Threat, check_deterministic
 from radial.core.agent import Agent, Attack, Card
 from radial.core.data import BadInput, Continuous, EnvSpec, VecEnv
@@ -36,7 +35,7 @@ from radial.evaluation.play import play, under_attack
 from radial.evaluation.statistics import mean
 from radial.runs.files import read_json, write_atomic
 from radial.runs.run import check_free, derived_seed
-from radial.runs.storage import SharedStorage, patiently
+from radial.runs.storage import patiently
 from radial.training.ppo import Making, PPOConfig, train_ppo
 
 if TYPE_CHECKING:
@@ -83,9 +82,10 @@ class Trainings:
             candidates = [candidate for candidate in candidates if not candidate.warm][:1]
         self._begin()
         if not candidates:
-            return self._found_by(*self._linear())
+            return self._found_by(*self._linear_alone())
         policies, starts = self._screen(dict.fromkeys(candidate.kind for candidate in candidates))
-        screening = sum(trial.steps for trial in self.trials if not trial.candidate.learning_rate)
+        policies |= self._linear_beside()
+        screening = sum(trial.steps for trial in self.trials if not trial.candidate.trained)
         left = self.settings.steps - screening - self._lost
         first, later, count = rounds(left, len(candidates), self.settings.rollout)
         self._later = later
@@ -135,19 +135,35 @@ class Trainings:
                 self.trials.append(Trial(candidate, 0, spent, score))
         return best, starts
 
-    def _linear(self) -> tuple[Trial, Policy]:
-        """The best linear adversary, searched or found in the folder."""
+    def _linear_alone(self) -> tuple[Trial, Policy]:
+        """The best linear adversary, with the whole budget."""
+        try:
+            return self._linear(self.settings.steps)
+        except TooLong:
+            raise TooFewSteps(f"steps must be enough for {2 * FEWEST} episodes, got {self.settings.steps:,}") from None
+
+    def _linear_beside(self) -> dict[Candidate, Policy]:
+        """The best linear adversary as one candidate of several; none on frames, nor where its share is too small."""
+        how, trainings = self.settings, len(self.settings.candidates())
+        constants = sum(each.steps for each in self.trials if not each.candidate.trained and not each.candidate.linear)
+        limit = int(min(how.linear_share * how.steps, how.steps - trainings * how.rollout - constants - self._lost))
+        if self.given is not None or len(self.shape) != 1 or limit < LEAST_LIMIT:
+            return {}
+        try:
+            trial, policy = self._linear(limit)
+        except TooLong:
+            self._lost += limit
+            return {}
+        return {trial.candidate: policy}
+
+    def _linear(self, limit: int) -> tuple[Trial, Policy]:
+        """The best linear adversary, searched or found in the folder; `TooLong` if its episodes do not end in time."""
         kind = self.settings.kinds[0]
         candidate = Candidate(kind, 0.0, 0, linear=True)
         if self.out is not None and candidate in [trial.candidate for trial in self.trials]:
             return self._trial(candidate, 0), self._found(candidate, 0)
-        form, limit = self.settings.form(kind), self.settings.steps
-        try:
-            weights, spent = searched(
-                self.agent, form, self.threat, self.spec, limit, derived_seed(self.seed, "linear")
-            )
-        except TooLong:
-            raise BadInput(f"steps must be enough for {2 * FEWEST} episodes, got {limit:,}") from None
+        form, seed = self.settings.form(kind), derived_seed(self.seed, "linear")
+        weights, spent = searched(self.agent, form, self.threat, self.spec, limit, seed)
         policy = linear_policy(self.agent, self.shape, form.actions(self.agent, self.shape), weights)
         score = self._validate(kind, policy, sampled=False)
         self._ended(policy, Trial(candidate, 0, spent, score))
@@ -382,13 +398,3 @@ class Each(Protocol):
         self, function: Callable[[TrialJob], tuple[Policy, Trial]], jobs: Mapping[str, TrialJob], /
     ) -> list[tuple[Policy, Trial]]:
         """Any job that failed raises, once all have ended."""
-
-
-@contextmanager
-def kept_in(storage: str | None, folder: Path | None, out: Path | None) -> Iterator[None]:
-    """Copies of a trial's run in storage, under the name of its search and its own; nothing without storage."""
-    if storage is None or folder is None or out is None:
-        yield
-        return
-    with SharedStorage(f"{storage.rstrip('/')}/{out.name}").kept(folder.name, folder):
-        yield

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from radial.attacks.fitting_test import LinearWorld, random_agent
-from radial.attacks.learned.adversaries import LinearDirector
+from radial.attacks.learned.adversaries import PAAD, Learned, LinearDirector
 from radial.attacks.learned.forms import Steer
-from radial.attacks.learned.halving_test import CARTPOLE, balancing
+from radial.attacks.learned.halving_test import CARTPOLE, TINY, balancing
 from radial.attacks.learned.linear import FINALISTS, CrossEntropy, linear_policy, searched
 from radial.attacks.learned.screening import TooLong
 from radial.attacks.learned.world import Threat
@@ -85,6 +85,24 @@ def test_a_fit_is_saved_resumed_and_harms(tmp_path: Path) -> None:
     assert evaluate(agent, CARTPOLE, attack, 0.5, 10, 3).mean < 0.7 * clean
 
 
+def test_it_takes_part_where_all_kinds_compete_within_the_budget(tmp_path: Path) -> None:
+    settings = Learned(**TINY, steps=16_384, rates=(1e-3,))
+    attack = settings.fit(balancing(), CARTPOLE, 0, out=tmp_path / "fit")
+    (linear,) = [trial for trial in attack.record["trials"] if trial["linear"]]
+    assert 0 < linear["steps"] <= 16_384 / 6
+    assert attack.steps <= 16_384
+    assert attack.chosen["validation"] <= linear["validation"]
+    again = settings.fit(balancing(), CARTPOLE, 0, out=tmp_path / "fit", resume=True)
+    assert again.record == attack.record
+
+
+def test_a_budget_for_the_trainings_alone_has_no_linear_one() -> None:
+    settings = Learned(**TINY, steps=2 * 256, rates=(1e-3,))
+    attack = settings.fit(balancing(), CARTPOLE, 0)
+    assert not any(trial["linear"] for trial in attack.record["trials"])
+    assert attack.steps <= 2 * 256
+
+
 def test_bad_input_is_named() -> None:
     with pytest.raises(BadInput, match="steps"):
         LinearDirector(steps=100)
@@ -95,3 +113,8 @@ def test_bad_input_is_named() -> None:
 def test_a_world_that_can_be_played_only_once_is_refused() -> None:
     with pytest.raises(BadInput, match="env be an EnvSpec"):
         LinearDirector(radius=0.1).fit(random_agent(True), LinearWorld(4, discrete=True), 0)
+
+
+def test_its_speed_is_measured_by_a_training_that_need_not_end_an_episode() -> None:
+    brief = LinearDirector(radius=0.1).briefly(4)
+    assert brief == PAAD(radius=0.1, steps=4 * 2_048, restarts=1, episodes=1)

@@ -1,15 +1,19 @@
-"""Who competes in a search for the strongest adversary, how a budget is spent on them, and who goes on.
+"""Who competes in a search for the strongest adversary, how a budget is spent on them, who goes on, and
+where copies of their runs are kept.
 
 How they are trained is in `halving`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.core.data import EnvSpec
 from radial.envs import envpool_vec
+from radial.runs.storage import SharedStorage
 
 _FIRST_SHARE = 0.5  # of the budget goes to the first round, at a constant learning rate; in the second it falls to 0
 
@@ -25,6 +29,11 @@ class Candidate:
     number: int
     warm: bool = False  # starts from the constant of this number, the worst for the agent first
     linear: bool = False  # a linear policy, by the cross-entropy method
+
+    @property
+    def trained(self) -> bool:
+        """By gradients, in rounds."""
+        return self.learning_rate > 0
 
     @property
     def name(self) -> str:
@@ -85,3 +94,13 @@ def fast(spec: EnvSpec) -> EnvSpec:
     if spec.suite == "mujoco" and envpool_vec.installed():
         return replace(spec, options={key: value for key, value in spec.options.items() if key != "backend"})
     return spec
+
+
+@contextmanager
+def kept_in(storage: str | None, folder: Path | None, out: Path | None) -> Iterator[None]:
+    """Copies of a trial's run in storage, under the name of its search and its own; nothing without storage."""
+    if storage is None or folder is None or out is None:
+        yield
+        return
+    with SharedStorage(f"{storage.rstrip('/')}/{out.name}").kept(folder.name, folder):
+        yield

@@ -15,7 +15,7 @@ from radial.attacks.learned.forms import Form, view_size
 from radial.attacks.learned.world import Threat
 from radial.core.agent import Agent
 from radial.core.ball import Ball
-from radial.core.data import Continuous, Discrete, EnvSpec, Step, VecEnv
+from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, Step, VecEnv
 from radial.envs.make import make_env
 from radial.envs.wrapper import EnvWrapper, as_trained
 from radial.evaluation.play import play, under_attack
@@ -29,6 +29,10 @@ _WIDTH = 0.5  # standard deviation with which a training around a constant begin
 
 class TooLong(Exception):
     """The episodes do not end within the budget."""
+
+
+class TooFewSteps(BadInput):
+    """A budget in which too few episodes end; how many it takes is known only after they were begun."""
 
 
 class Limited(EnvWrapper):

@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 
 from radial.attacks.learned.adversaries import Adversary, LearnedAttack
+from radial.attacks.learned.screening import TooFewSteps
 from radial.core.agent import Agent
 from radial.core.data import EnvSpec
 from radial.workflows.audit.budget import Clock, OutOfTime
@@ -17,12 +18,15 @@ def fit_in_time(attack: Adversary, agent: Agent, spec: EnvSpec, seed: int, clock
     """Fit an adversary with as many of its steps as the time left allows; raises `OutOfTime` if these are too few."""
     if clock.seconds is not None:
         attack = replace(attack, steps=_affordable(attack, agent, spec, seed, clock))
-    return attack.fit(agent, spec, seed)
+    try:
+        return attack.fit(agent, spec, seed)
+    except TooFewSteps:
+        raise OutOfTime from None
 
 
 def _affordable(attack: Adversary, agent: Agent, spec: EnvSpec, seed: int, clock: Clock) -> int:
     clock.tick()
-    trial = replace(attack, steps=RATED * attack.rollout, restarts=1, episodes=1)
+    trial = attack.briefly(RATED)
     begun = time.perf_counter()
     trial.fit(agent, spec, seed)
     rate = trial.steps / (time.perf_counter() - begun)

@@ -16,10 +16,11 @@ from radial.workflows.audit.subject import texts_of
 
 QUICK = ("pgd", "mad", "critic", "random", "fgsm", "pgd-strong")  # the last costs as much as all others
 MASKED = 0.05  # of the range of returns
-LEARNED = ("transfer", "rs", "rs+mad", "compounding", "paad", "sarl")
-ON_VECTORS = ("transfer", "rs", "rs+mad", "compounding", "sarl")  # of these
+LEARNER = "an adversary that learned to steer it"  # by its gradients: stronger than PGD where foresight is
+LEARNED = ("transfer", "rs", "rs+mad", "compounding", "linear", "paad", "sarl")
+ON_VECTORS = ("transfer", "rs", "rs+mad", "compounding", "linear", "sarl")  # of these
 ENVS_OF_FRAMES = 10  # in which an attack learns, at most
-AUDIT_STEPS = 200_000  # of an adversary that learns by PPO, at most
+AUDIT_STEPS = 200_000  # of an adversary that learns, at most
 
 
 def attacks_of(given: Any) -> list[str] | None:
@@ -72,7 +73,7 @@ def envs_to_fit(attack: Any, agent: Agent) -> int:
 
 
 def masking(returns: Mapping[str, Mapping[int, float]], radius: float, width: float) -> str | None:
-    """A warning if attacks without the network's own gradients do better than plain PGD, episode by episode.
+    """A warning if attacks without the network's own gradients, or that learned, do better than plain PGD, by episode.
 
     returns  of each attack at one radius, by the number of the start
     width    of the range in which the return can move
@@ -81,7 +82,7 @@ def masking(returns: Mapping[str, Mapping[int, float]], radius: float, width: fl
         return None
     others = {
         "random": "random noise", "transfer": "an attack on a copy", "sarl": "an adversary without gradients",
-        "pgd-strong": "restarts",
+        "pgd-strong": "restarts", "linear": LEARNER, "paad": LEARNER,
     }  # fmt: skip
     for name, what in others.items():
         if name not in returns:
@@ -92,8 +93,9 @@ def masking(returns: Mapping[str, Mapping[int, float]], radius: float, width: fl
             continue
         gain, error = statistics.mean(gains), statistics.sem(gains)
         if gain > max(2 * error, MASKED * width):
+            why = "it looks no further than one step" if what == LEARNER else "this agent may mask its gradients"
             return (
                 f"at ε = {spell_radius(radius)} the return under {what} ({name}) is {gain:.1f} below that under plain "
-                "PGD: this agent may mask its gradients, so trust the strongest attack only"
+                f"PGD: {why}, so trust the strongest attack only"
             )
     return None
