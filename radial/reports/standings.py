@@ -33,14 +33,14 @@ def grid(task: Document) -> Grid:
     """One row per agent and radius, best agent first."""
     headings = ["agent", "steps", "ε", "clean", *(_NAMES.get(name, name) for name in task["attacks"])]
     headings += ["worst of all", _CERTIFICATES[task["certificate"]]]
-    rows = []
+    rows, digits = [], _digits(task)
     for row in task["rows"]:
         for i, level in enumerate(row["radii"]):
             first = [row["agent"], f"{row['steps']:,}" if row["steps"] else EMPTY] if i == 0 else ["", ""]
-            cells = [_spread(level["attacks"].get(name)) for name in task["attacks"]]
-            worst = f"{_spread(level['worst'])} ({_strongest(level)})"
+            cells = [_spread(level["attacks"].get(name), digits) for name in task["attacks"]]
+            worst = f"{_spread(level['worst'], digits)} ({_strongest(level)})"
             certified = _certified(task["certificate"], level["certificate"])
-            clean = _spread(row["clean"]) if i == 0 else ""
+            clean = _spread(row["clean"], digits) if i == 0 else ""
             rows.append([*first, spell_radius(level["radius"]), clean, *cells, worst, certified])
     return headings, rows
 
@@ -52,8 +52,13 @@ def _strongest(level: Document) -> str:
     return name if worst["radius"] == level["radius"] else f"{name} of {spell_radius(worst['radius'])}"
 
 
-def _spread(cell: Document | None) -> str:
-    return EMPTY if cell is None else f"{cell['mean']:.0f} ± {cell['sem']:.0f}"
+def _digits(task: Document) -> int:
+    """Decimals of a return: Pong's 21 points need one, Hopper's thousands none."""
+    return int(all(abs(row["clean"]["mean"]) < 100 for row in task["rows"]))
+
+
+def _spread(cell: Document | None, digits: int) -> str:
+    return EMPTY if cell is None else f"{cell['mean']:.{digits}f} ± {cell['sem']:.{digits}f}"
 
 
 def _certified(kind: str, cell: Document | None) -> str:
@@ -66,10 +71,11 @@ def _certified(kind: str, cell: Document | None) -> str:
 
 def seeds_grid(task: Document) -> Grid:
     """Recipes with several seeds: mean ± standard error over seeds."""
-    radii = [spell_radius(radius) for radius in task["radii"]]
+    radii, digits = [spell_radius(radius) for radius in task["radii"]], _digits(task)
     rows = [
-        [one["recipe"], str(len(one["seeds"])), _spread(one["clean"]), *(_spread(one["worst"][r]) for r in radii)]
+        [one["recipe"], str(len(one["seeds"])), *(_spread(cell, digits) for cell in (one["clean"], *worst))]
         for one in task["seeds"]
+        for worst in [[one["worst"][radius] for radius in radii]]
     ]
     return ["recipe", "seeds", "clean", *(f"worst of all, ε = {radius}" for radius in radii)], rows
 

@@ -55,6 +55,15 @@ def test_a_table_is_ranked_saved_and_not_played_twice(small_zoo: Path, monkeypat
     assert json.loads((small_zoo / "leaderboard.json").read_text())["hash"] == found["hash"]
 
 
+@pytest.mark.parametrize(("clean", "shown"), [(19.65, "19.6 ± 0.1"), (-15.85, "-15.8 ± 0.1"), (3757.4, "3757 ± 0")])
+def test_returns_of_a_few_points_have_a_decimal(clean: float, shown: str) -> None:
+    cell = {"mean": clean, "sem": 0.11}
+    level = {"radius": 0.1, "attacks": {}, "worst": {"attack": "mad", "radius": 0.1, **cell}, "certificate": None}
+    row = {"agent": "one", "steps": None, "clean": cell, "radii": [level]}
+    _, rows = standings.grid({"attacks": [], "certificate": "acr", "rows": [row]})
+    assert rows[0][3:5] == [shown, f"{shown} (MAD)"]
+
+
 class Fixed:
     """Cells whose returns a test gives, by attack and radius."""
 
