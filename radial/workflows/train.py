@@ -18,8 +18,7 @@ from radial.agents.saved import CARD, check_target, read_folder, save
 from radial.agents.weights import weights_id
 from radial.agents.zoo import resolve
 from radial.attacks import ATTACKS
-from radial.attacks.learned.adversaries import FORMS
-from radial.attacks.learned.alternating import Alternating
+from radial.attacks.learned.alternating import LEARNERS, Alternating
 from radial.core.agent import Attack, Card
 from radial.core.checks import check_whole
 from radial.core.data import BadInput
@@ -245,7 +244,7 @@ def attack_of(config: Config) -> Attack | Alternating:
     if isinstance(config, ppo.PPOConfig):
         if config.turns is not None:
             return Alternating(config.attack)
-        if config.attack in FORMS:
+        if config.attack in LEARNERS:
             raise BadInput(f"turns must be set for the attack {config.attack!r}, which learns with the agent; got none")
     return attack_named(config.attack)
 

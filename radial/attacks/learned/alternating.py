@@ -10,16 +10,19 @@ import torch
 from torch import Tensor
 
 from radial.attacks.learned.adversaries import FORMS
+from radial.attacks.learned.directors import Directors
 from radial.attacks.learned.forms import view
 from radial.attacks.learned.world import AdversaryWorld, Realiser, Threat
 from radial.core.data import BadInput, Continuous, EnvSpec, VecEnv
 from radial.core.text import nearest
 from radial.envs.make import make_env
 from radial.runs.run import derived_seed
+from radial.training.adversary import Opponent
 from radial.training.ppo import Making, PPOConfig, estimate, set_up
 from radial.training.rollouts import Returns, check_rollout, collect
 from radial.training.sight import PPOAgent, sight_of
 
+LEARNERS = (*FORMS, "linear")  # the attacks that need turns
 TARGET_ENTROPY = 0.01  # weight of the bonus where an adversary chooses among targets, at least
 
 
@@ -27,18 +30,21 @@ TARGET_ENTROPY = 0.01  # weight of the bonus where an adversary chooses among ta
 class Alternating:
     """The attack behind `PPOConfig.turns`: `join` makes an opponent of a training.
 
-    kind  a key of FORMS: "sarl" perturbs observations (ATLA), "paad" directs the agent's actions (PA-ATLA)
+    kind  "sarl" perturbs observations (ATLA), "paad" directs the agent's actions (PA-ATLA), "linear" does so by linear
+          functions, of which many are searched side by side
     """
 
     kind: str = "sarl"
 
     def __post_init__(self) -> None:
-        if self.kind not in FORMS:
-            hint = nearest(self.kind, FORMS)
-            raise BadInput(f"attack must be one of {', '.join(FORMS)} where turns are set, got {self.kind!r}{hint}")
+        if self.kind not in LEARNERS:
+            hint = nearest(self.kind, LEARNERS)
+            raise BadInput(f"attack must be one of {', '.join(LEARNERS)} where turns are set, got {self.kind!r}{hint}")
 
-    def join(self, agent: PPOAgent, config: PPOConfig, seed: int, make: Making | None = None) -> "LearningOpponent":
+    def join(self, agent: PPOAgent, config: PPOConfig, seed: int, make: Making | None = None) -> Opponent:
         """An untrained adversary against an agent in training; it sees the agent's weights as they change."""
+        if self.kind == "linear":
+            return Directors(agent, config, seed, make or make_env)
         return LearningOpponent(self.kind, agent, config, seed, make or make_env)
 
 

@@ -81,7 +81,7 @@ def test_the_adversary_earns_what_the_agent_loses_and_sees_its_weights_change() 
 
 
 def test_turns_are_for_adversaries_that_learn_and_for_no_other() -> None:
-    with pytest.raises(BadInput, match="attack must be one of sarl, paad where turns are set, got 'mad'"):
+    with pytest.raises(BadInput, match="attack must be one of sarl, paad, linear where turns are set, got 'mad'"):
         Alternating("mad")
     with pytest.raises(BadInput, match="turns must be set"):
         train_ppo(CONFIG, 0, attack=MAD(), quiet=True)

@@ -40,10 +40,15 @@ class _LinearRows(Memoryless):
 
     def perturb(self, agent: Agent, ball: Ball, rng: torch.Generator) -> Tensor:
         with torch.no_grad():
-            seen = view(agent, ball.center)
-            weights = self.weights.to(seen)
-            scores = (weights[..., :-1] @ seen[..., None]).squeeze(-1) + weights[..., -1]
-        return self.form.realise(agent.choice, ball, scores.argmax(-1) if self.discrete else scores)
+            action = directed(self.weights, view(agent, ball.center), self.discrete)
+        return self.form.realise(agent.choice, ball, action)
+
+
+def directed(weights: Tensor, seen: Tensor, discrete: bool) -> Tensor:
+    """What the i-th linear adversary does about the i-th view: (N, A, features + 1), (N, features) → (N,) or (N, A)."""
+    weights = weights.to(seen)
+    scores = (weights[..., :-1] @ seen[..., None]).squeeze(-1) + weights[..., -1]
+    return scores.argmax(-1) if discrete else scores
 
 
 @dataclass

@@ -1,0 +1,83 @@
+"""Directors: who is attacked and by what, what a generation learns, and that a stopped run resumes as the same run."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from radial.attacks.learned.alternating import Alternating
+from radial.attacks.learned.directors import GENERATIONS, POOL, POPULATION, Directors
+from radial.attacks.learned.linear import directed
+from radial.core.data import BadInput, EnvSpec
+from radial.core.schedules import Linear
+from radial.training import ppo
+from radial.training.attacked_training_test import stopped_and_resumed
+from radial.training.ppo import PPOConfig, Turns, train_ppo
+
+CONFIG = PPOConfig(
+    EnvSpec("classic", "CartPole-v1"), total_steps=512, num_envs=4, rollout=128, epochs=1, minibatch=32, hidden=(8,),
+    compile=False, checkpoint_every=1, attack="linear", attack_radius=Linear(0.1, 100, 400), attack_probability=0.75,
+    turns=Turns(),
+)  # fmt: skip
+
+
+def opponent(**changes: Any) -> Directors:
+    config = replace(CONFIG, **changes)
+    agent, *_ = ppo.set_up(config, 0, torch.device("cpu"))
+    found = ppo.partners_of(config, agent, 0, Alternating("linear")).adversary
+    assert isinstance(found, Directors)
+    return found
+
+
+def test_a_director_is_a_linear_function_of_what_it_sees() -> None:
+    weights = torch.tensor([[[1.0, 2.0, 0.5], [0.0, -1.0, 0.0]], [[0.0, 0.0, 3.0], [1.0, 1.0, 1.0]]])
+    seen = torch.tensor([[1.0, 1.0], [2.0, -1.0]])
+    # 1 + 2 + 0.5 and −1 for the first row; 3 and 2 − 1 + 1 for the second
+    torch.testing.assert_close(directed(weights, seen, False), torch.tensor([[3.5, -1.0], [3.0, 2.0]]))
+    assert directed(weights, seen, True).tolist() == [0, 0]
+
+
+def test_a_share_of_the_envs_is_attacked_in_every_step_and_the_others_in_none() -> None:
+    one = opponent(num_envs=8)
+    assert one.begin(0.1)
+    torch.nn.init.orthogonal_(one.agent.network[-1].weight)
+    x = torch.randn(8, 4, generator=torch.Generator().manual_seed(0))
+    shown = one(x, torch.Generator())
+    assert torch.equal(shown[6:], x[6:])  # 0.75 of 8 envs are the first six
+    assert (shown[:6] != x[:6]).any(1).all()
+    assert (shown - x).abs().max() <= 0.1 + 1e-6
+    assert not opponent(attack_probability=0.0).begin(0.1)
+
+
+def test_after_some_generations_the_mean_joins_the_pool_and_a_new_search_starts() -> None:
+    one = opponent(turns=Turns(agent=2, adversary=GENERATIONS - 1))
+    assert one.turn(128, 2, 1.0) == {}  # there is no radius yet
+    one.begin(0.1)
+    assert one.turn(256, 3, 1.0) == {}  # an odd update of the agent
+    pool = one.pool.clone()
+    told = one.turn(384, 4, 1.0)
+    assert torch.equal(one.pool, pool)
+    assert told["adversary/lowest"] <= told["adversary/return"]
+    assert told["adversary/steps"] >= (GENERATIONS - 1) * POPULATION * 8  # no episode of CartPole is shorter
+    one.turns = Turns(agent=2)
+    one.turn(512, 6, 1.0)
+    assert torch.equal(one.pool[1:], pool[:-1])
+    assert len(one.pool) == POOL
+    assert one.search.mean.abs().max() == 0
+
+
+def test_a_resumed_run_is_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stopped_and_resumed(tmp_path, monkeypatch, train_ppo, CONFIG, Alternating("linear"))
+    lines = [json.loads(line) for line in (tmp_path / "whole" / "metrics.jsonl").read_text().splitlines()]
+    assert "adversary/steps" not in lines[0]  # the ramp has not begun
+    assert lines[-1]["adversary/steps"] > 200
+
+
+def test_frames_are_refused() -> None:
+    agent, *_ = ppo.set_up(CONFIG, 0, torch.device("cpu"))
+    agent.observation_shape = (1, 84, 84)
+    with pytest.raises(BadInput, match="attack must be sarl or paad for frames"):
+        Alternating("linear").join(agent, CONFIG, 0)
