@@ -226,7 +226,7 @@ class ActionDrift:
 
     mean, largest  by step 1 … K, over the starts, of the drift in the widest coordinate; inf where one has no bound
     state          the largest drift of a state coordinate before each step and after the last, K + 1 numbers
-    covers_error   the model states its error, so the drift is that of the env and not only of the model
+    covers_error   the model states its error: if that is true, the drift is that of the env and not only of the model
     """
 
     terms: Terms

@@ -32,7 +32,7 @@ ALGORITHMS: dict[str, type[PPOConfig] | type[DQNConfig] | type[A3CConfig] | type
 MAX_DEPTH = 32  # levels of a setting, in its path or its value
 NONE = "none"  # how a recipe, or --set, says that a setting has no value: TOML has no word of its own for it
 # The keys of a table that are no settings.
-OURS = ("base", "task", "method", "differs", "paper", "radius", "algorithm", "starts_from")
+OURS = ("base", "task", "method", "differs", "paper", "radius", "algorithm", "starts_from", "judge")
 
 
 @dataclass(frozen=True)
@@ -53,6 +53,7 @@ class Recipe:
     paper    the numbers the paper reports; empty where it reports none
     differs  every known deviation from the paper or its code, one sentence each
     init     the recipe whose agent this training starts from (`--init`); None: trained from scratch
+    judge    the attack and radius under which its seeds are compared; None: the attack its paper reports, at `radius`
     """
 
     name: str
@@ -61,6 +62,7 @@ class Recipe:
     paper: tuple[Cell, ...]
     differs: tuple[str, ...]
     init: str | None = None
+    judge: Cell | None = None
 
 
 @cache
@@ -109,6 +111,7 @@ def _recipe(book: Mapping[str, Any], name: str) -> Recipe:
         _cells(book["paper"], row["paper"]) if "paper" in row else (),
         tuple(table.get("differs", [])),
         f"{row['task']}-{table['starts_from']}" if "starts_from" in table else None,
+        Cell(table["judge"]["attack"], parse_radius(table["judge"]["radius"])) if "judge" in table else None,
     )
 
 

@@ -109,7 +109,7 @@ class Table:
     acts        how our agents act, in words
     units       of ε, in words
     notes       further remarks on the protocol
-    every_seed  every trained seed is evaluated in every column, not only the median one
+    every_seed  every trained seed is evaluated, in every column but those of adversaries that learn
     """
 
     name: str

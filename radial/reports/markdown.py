@@ -146,11 +146,17 @@ def _every_seed(result: Document) -> Grid:
     for line in result["rows"]:
         seeds = line["ours"]["seeds"] if line["ours"] is not None and result["every_seed"] else {}
         for seed, cells in seeds.items():
-            found = [(cells.get(column["key"], {}), _fine(column)) for column in columns]
-            rows.append([named(line), seed, *(mean_sem(one.get("mean"), one.get("sem"), s) for one, s in found)])
+            rows.append([named(line), seed, *(_of_seed(cells.get(column["key"]), column) for column in columns)])
         if len(seeds) > 1:
             rows.append([named(line), "all", *(_over_seeds(seeds.values(), column) for column in columns)])
     return ["agent", "seed", *(column["label"] for column in columns)], rows
+
+
+def _of_seed(cell: Mapping[str, float] | None, column: Document) -> str:
+    """One seed in one column; a certified distance is rounded up, as everywhere."""
+    if cell is None:
+        return EMPTY
+    return str(round_up(cell["mean"], 3)) if column["distance"] else mean_sem(cell["mean"], cell["sem"], _fine(column))
 
 
 def _over_seeds(seeds: Iterable[Mapping[str, Mapping[str, float]]], column: Document) -> str:

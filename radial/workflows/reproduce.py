@@ -251,8 +251,13 @@ def _cells_of_seeds(table: Table, runs: Mapping[str, Sequence[Path]]) -> Iterato
     """What each trained seed is evaluated in, so that one can be chosen."""
     for folders in runs.values():
         made_by, agents = agents_of(folders)
-        columns = seed_columns(selection_column(made_by), table.columns if table.every_seed else ())
+        columns = seed_columns(selection_column(made_by), _of_every_seed(table))
         yield from ((agent, column) for agent in agents.values() for column in columns)
+
+
+def _of_every_seed(table: Table) -> list[Column]:
+    """The columns that every trained seed is evaluated in; adversaries that learn meet the median alone."""
+    return [column for column in table.columns if table.every_seed and column.attack not in ADVERSARIES]
 
 
 def _agent(
@@ -262,8 +267,7 @@ def _agent(
     if runs is not None:
         made_by, agents = agents_of(runs)
         by = selection_column(made_by)
-        more = [column for column in table.columns if table.every_seed and column.attack not in ADVERSARIES]
-        summary = summarize_seeds(evaluate_seeds(agents, by, book.measure, more), by)
+        summary = summarize_seeds(evaluate_seeds(agents, by, book.measure, _of_every_seed(table)), by)
         return agents[summary["chosen"]], summary["seeds"]
     if row.recipe not in zoo_names():
         return None
@@ -294,7 +298,7 @@ def _line(
     """A row with our results. play: new ones too, but in the columns that wait."""
     if found is None:
         results: list[CellResult | None] = [None] * len(table.columns)
-        missing = f"no agent zoo/{row.recipe}: {how_to_train(recipe(row.recipe))}"
+        missing = f"no agent zoo/{row.recipe}: {how_to_train(recipe(row.recipe), row.seeds or '0-2')}"
         absent = f"the file {row.file} is not here: pass the folder of released agents with --released"
         return Line(row, None, _entries(table, row, results), missing if row.file is None else absent)
     agent, seeds = found[0].elsewhere(row.options), found[1]
@@ -303,7 +307,7 @@ def _line(
         book.measure(agent, column) if play and column not in waits else book.find(agent, column)
         for column in table.columns
     ]
-    more = " --learned" if waits else ""
+    more = (" --learned" if waits else "") + (" --released DIR" if row.file is not None else "")
     note = f"not evaluated yet: `radial reproduce {table.name} --only {row.recipe}{more}`" if None in results else None
     changed = changed_settings(card_config(config), trained_with(agent.card, config)) if row.file is None else ()
     trained = Trained(

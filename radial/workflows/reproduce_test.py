@@ -568,6 +568,8 @@ def test_the_median_joins_the_zoo_with_all_scores_on_its_card() -> None:
     assert card.results["nominal"] == {"mean": 4300.0, "sem": 5.0}
     assert card.results["MAD 0.075"]["mean"] == pytest.approx(3550)
     assert sorted(card.results["seeds"]) == ["2", "3", "4", "5"]
+    asked = {"nominal", "MAD 0.0375", "MAD 0.075", "MAD 0.15", "RS 0.075", "reach 0.075"}
+    assert set(card.results["seeds"]["2"]) == asked  # the table's columns, less the adversaries that learn
     assert card.results["protocol"]["episodes"] == 4
     line = next(line for line in reproduce(table("mujoco"), Path("results"), episodes=2).lines if line.agent)
     assert line.agent is not None

@@ -18,18 +18,29 @@ from radial.core.agent import Card
 from radial.core.checks import check_whole
 from radial.core.data import BadInput
 from radial.recipes.recipe import Config, Recipe, recipe
-from radial.recipes.tables import CLEAN, LABELS, Column
+from radial.recipes.tables import CLEAN, LABELS, TABLES, Column
 from radial.runs.config import decode, encode
 from radial.training.ddpg import DDPGConfig
 from radial.training.ppo import PPOConfig
-from radial.workflows.protocol import SEED, CellResult, EvaluatedAgent, Measure, Watcher, episodes_for, silent
+from radial.workflows.protocol import (
+    ADVERSARIES,
+    SEED,
+    CellResult,
+    EvaluatedAgent,
+    Measure,
+    Watcher,
+    episodes_for,
+    silent,
+)
 from radial.workflows.train import AGENT
 
 LARGE = 1_000_000  # weights
 
 
 def selection_column(made_by: Recipe) -> Column:
-    """The column by which seeds of a recipe are compared: the attack its paper reports, at its radius."""
+    """The column by which seeds of a recipe are compared: its judge, or the attack its paper reports, at its radius."""
+    if made_by.judge is not None:
+        return Column(made_by.judge.attack, made_by.judge.radius)
     if made_by.config.env.suite == "procgen":
         return Column("pgd-procgen", made_by.radius)
     return Column("mad" if isinstance(made_by.config, PPOConfig | DDPGConfig) else "pgd", made_by.radius)
@@ -40,12 +51,20 @@ def selection_rule(by: Column) -> str:
     return f"the lower median of the seeds' mean returns under {LABELS[by.attack]} at the recipe's radius"
 
 
-def how_to_train(made_by: Recipe) -> str:
+def columns_for(made_by: Recipe) -> list[Column]:
+    """What tables ask of every seed of a recipe, less the adversaries that learn, which meet the median alone."""
+    asking = [
+        table for table in TABLES().values() if table.every_seed and made_by.name in {row.recipe for row in table.rows}
+    ]
+    return [column for table in asking for column in table.columns if column.attack not in ADVERSARIES]
+
+
+def how_to_train(made_by: Recipe, seeds: str = "0-2") -> str:
     """The commands that put an agent of a recipe into the zoo, in words."""
     init = "" if made_by.init is None else f" --init runs/{made_by.init}-seed0"
     first = "" if made_by.init is None else f"`radial train {made_by.init}`, then "
     name = made_by.name
-    return f"{first}`radial train {name} --seeds 0-2{init}`, then `radial zoo add runs/{name}-seed*`"
+    return f"{first}`radial train {name} --seeds {seeds}{init}`, then `radial zoo add runs/{name}-seed*`"
 
 
 def median_seed(returns: Mapping[int, float]) -> int:
@@ -181,7 +200,8 @@ def add_to_zoo(
     by = selection_column(made_by)
     for agent in agents.values():
         agent.round_to(dtype_for(agent.agent))
-    results = evaluate_seeds(agents, by, lambda agent, column: agent.evaluate(column, count, watch))
+    more = columns_for(made_by)
+    results = evaluate_seeds(agents, by, lambda agent, column: agent.evaluate(column, count, watch), more)
     summary = summarize_seeds(results, by)
     chosen = agents[summary.pop("chosen")]
     save(chosen.agent, folder, dtype=dtype_for(chosen.agent), results={**chosen.card.results, **summary})
