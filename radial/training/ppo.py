@@ -43,7 +43,10 @@ from radial.training.worst_critic import WorstCritic
 
 @dataclass(frozen=True)
 class Turns:
-    """How an adversary that learns takes turns with the agent (ATLA): updates of each, its rates, its entropy bonus."""
+    """How an adversary that learns takes turns with the agent (ATLA): updates of each, or generations of directors.
+
+    Rates and entropy bonus are of adversaries that PPO trains.
+    """
 
     agent: int = 1
     adversary: int = 1
