@@ -19,10 +19,10 @@ _NAMES = {
 _CERTIFICATES = {"reach": "certified reach", "acr": "certified actions"}
 _ABOUT = (
     "Mean return ± standard error over episodes of one agent; higher is better, and the worst of all attacks is what "
-    "counts. **Worst of all** is the attack that hurt most on selection episodes of their own, so its number is not "
-    "the least of several noisy ones; what was fitted at a smaller ε is an attack at a larger one too. SA-RL, PA-AD "
-    "and linear (PA-AD's director as a linear function) are adversaries trained against that very agent. All attacks "
-    "are white-box and an upper bound of the true worst case, no more; only the certificates are proofs. "
+    "counts. **Worst of all**: each half of the episodes under the attack that hurt most on all other episodes, so the "
+    "number is not the least of several noisy ones; what was fitted at a smaller ε is an attack at a larger one too. "
+    "SA-RL, PA-AD and linear (PA-AD's director as a linear function) are adversaries trained against that very agent. "
+    "All attacks are white-box and an upper bound of the true worst case, no more; only the certificates are proofs. "
     "Certified reach: how far the mean action can move at most, in its widest coordinate, on average over clean "
     "episodes (lower is better). Certified actions: share of steps whose action no perturbation changes, with the "
     "number of distinct actions in use."
@@ -47,9 +47,12 @@ def grid(task: Document) -> Grid:
 
 def _strongest(level: Document) -> str:
     """The attack behind the worst of all; one of a smaller radius is a valid attack here too, and is told as such."""
-    worst = level["worst"]
-    name = _NAMES.get(worst["attack"], worst["attack"])
-    return name if worst["radius"] == level["radius"] else f"{name} of {spell_radius(worst['radius'])}"
+
+    def named(one: Document) -> str:
+        name = str(_NAMES.get(one["attack"], one["attack"]))
+        return name if one["radius"] == level["radius"] else f"{name} of {spell_radius(one['radius'])}"
+
+    return ", ".join(named(one) for one in level["worst"]["attacks"])
 
 
 def _digits(task: Document) -> int:
@@ -97,7 +100,7 @@ def _protocol(board: Document) -> str:
     told = board["protocol"]
     return (
         f"`radial leaderboard`, protocol {told['version']} ({board['hash']}): evaluation seed {told['seed']}, "
-        f"strongest attack chosen with seed {told['selection_seed']}."
+        f"more episodes for the choice of the strongest attack with seed {told['selection_seed']}."
     )
 
 
@@ -105,9 +108,9 @@ def _where(task: Document) -> str:
     engine = ", ".join(f"{key} {value}" for key, value in task["engine"].items())
     selection = task["selection"]
     return (
-        f"{task['env']} ({engine}); {task['episodes']} episodes per cell, {selection} more to choose the strongest "
-        f"attack; ranked by the worst of all attacks at ε = {spell_radius(task['radii'][0])}; certificates by "
-        f"{task['bound']}."
+        f"{task['env']} ({engine}); {task['episodes']} episodes per cell, {selection} more that help to choose the "
+        f"strongest attack; ranked by the worst of all attacks at ε = {spell_radius(task['radii'][0])}; certificates "
+        f"by {task['bound']}."
     )
 
 

@@ -18,12 +18,12 @@ from radial.core.agent import Attack
 from radial.core.text import spell_radius
 from radial.envs.custom import import_inherited
 from radial.evaluation.certificates import Search, acr
+from radial.evaluation.crossfit import CrossFitted, cross_fitted
 from radial.evaluation.play import Fittable, evaluate, fitted
 from radial.evaluation.reach import reach
 from radial.runs.run import derived_seed
 from radial.workflows.audit.budget import Clock, OutOfTime
-from radial.workflows.challenges import SEED, VERSION, Challenge
-from radial.workflows.ensemble import strongest
+from radial.workflows.challenges import PLAYED, SEED, Challenge
 from radial.workflows.entrants import Entrant
 from radial.workflows.protocol import Book, CellResult, Watcher, adversary_for, hashed, silent
 
@@ -38,24 +38,19 @@ Turn = tuple[Entrant, Challenge, float]  # an agent at a radius of its task
 class Standing:
     """An agent's results: by radius, the return under each attack, the strongest one, and the certificate.
 
-    worst  (attack, its radius): what a smaller ball allows a larger one does too, so the strongest attack at a radius
-           may be one that was fitted for a smaller radius
+    worst  by (attack, its radius): what a smaller ball allows a larger one does too, so the strongest attack at a
+           radius may be one that was fitted for a smaller radius; it may be none at all
     """
 
     entrant: Entrant
     clean: CellResult
     returns: Mapping[float, Mapping[str, CellResult]]
-    worst: Mapping[float, tuple[str, float]]
+    worst: Mapping[float, CrossFitted[tuple[str, float]]]
     certificate: Mapping[float, CellResult]
 
-    def worst_cell(self, radius: float) -> CellResult:
-        """The episodes under the strongest attack."""
-        attack, at = self.worst[radius]
-        return self.returns[at][attack]
-
     def worst_return(self, radius: float) -> float:
-        """Their mean return."""
-        return self.worst_cell(radius).mean
+        """The mean return under the strongest attack."""
+        return self.worst[radius].mean
 
     def to_json(self) -> dict[str, Any]:
         """Plain values; evaluations go by their keys."""
@@ -66,16 +61,19 @@ class Standing:
             "radii": [
                 {
                     "radius": radius,
-                    "worst": {
-                        "attack": self.worst[radius][0], "radius": self.worst[radius][1],
-                        **_cell(self.worst_cell(radius)),
-                    },
+                    "worst": _worst(self.worst[radius]),
                     "attacks": {name: _cell(cell) for name, cell in returns.items()},
                     "certificate": _cell(self.certificate[radius]),
                 }
                 for radius, returns in self.returns.items()
             ],
         }  # fmt: skip
+
+
+def _worst(found: CrossFitted[tuple[str, float]]) -> dict[str, Any]:
+    """The strongest attacks, of the even and the odd episodes where these differ, and what they left."""
+    attacks = [{"attack": attack, "radius": radius} for attack, radius in dict.fromkeys(found.attacks)]
+    return {"attacks": attacks, "mean": found.mean, "sem": found.sem}
 
 
 def _cell(result: CellResult) -> dict[str, Any]:
@@ -111,11 +109,13 @@ class CellBoard:
         self.clock = Clock(0.0)
         returns, worst, certificate = {}, {}, {}
         chosen_on: dict[tuple[str, float], Sequence[float]] = {}
+        reported: dict[tuple[str, float], Sequence[float]] = {}
         with suppress(OutOfTime):
             for radius in challenge.radii:
                 returns[radius], chosen, certificate[radius] = self._level(entrant, challenge, radius)
                 chosen_on |= {(name, radius): episodes for name, episodes in chosen.items()}
-                worst[radius] = strongest({key: seen for key, seen in chosen_on.items() if key[1] <= radius})
+                reported |= {(name, radius): cell.facts["returns"] for name, cell in returns[radius].items()}
+                worst[radius] = cross_fitted(chosen_on, reported)
         if not returns:
             return None
         clean = self._cell(entrant, challenge, _CLEAN, 0.0, SEED, challenge.episodes)
@@ -195,7 +195,7 @@ class CellBoard:
 
 def _key(entrant: Entrant, what: str, radius: float, seed: int, episodes: int) -> dict[str, Any]:
     return {
-        "protocol": VERSION, "weights": entrant.sha256, "env": str(entrant.spec), "engine": dict(entrant.engine),
+        "protocol": PLAYED, "weights": entrant.sha256, "env": str(entrant.spec), "engine": dict(entrant.engine),
         "attack": what, "radius": radius, "seed": seed, "episodes": episodes,
     }  # fmt: skip
 

@@ -12,7 +12,8 @@ from radial.evaluation.play import spec_of
 from radial.runs.run import derived_seed
 from radial.workflows.protocol import ADVERSARIES
 
-VERSION = 1  # raised with every change of the protocol
+VERSION = 2  # raised with every change of the protocol: 2 chooses the strongest attack by cross-fitting
+PLAYED = 1  # raised where episodes are played in another way, so that none of those known is taken for one of these
 SEED = 1234  # of the reported episodes
 
 
@@ -21,10 +22,11 @@ class Challenge:
     """One task of the leaderboard.
 
     radii        ε in network units, smallest first; agents are ranked at the first
-    attacks      names in `ATTACKS`, weakest first; worst of all is the strongest of them, chosen on other episodes
+    attacks      names in `ATTACKS`, weakest first; worst of all is the strongest of them, chosen on other episodes than
+                 those it is reported on (`evaluation.crossfit`)
     certificate  "reach" of the mean action, or "acr"; `bound` is its method
     learned      the adversaries among them, with their budgets of env steps
-    selection    episodes on which the strongest attack is chosen
+    selection    episodes that serve the choice of the strongest attack alone
     """
 
     title: str
