@@ -257,7 +257,7 @@ def test_the_robust_recipe_is_radial_against_directors_and_judged_by_one(task: s
     ours, radial = recipe(f"{task}-robust"), recipe(f"{task}-radial-ppo")
     assert type(ours.config.objective) is type(radial.config.objective)
     assert ours.config.attack == "linear"
-    assert ours.config.attack_radius(2_000_000) == ours.radius == radial.radius
+    assert ours.config.attack_radius(2_000_000) == ours.radius
     assert ours.config.attack_radius(500_000) == ours.config.objective.coefficients(499_999)["radius"] == 0
     assert ours.config.objective.coefficients(2_000_000)["radius"] == ours.radius
     assert (ours.judge, radial.judge) == (Cell("linear", 0.075), None)
