@@ -55,6 +55,7 @@ def fit_attack(
     """
     from radial.agents.saved import check_target
     from radial.attacks.learned.adversaries import PAAD, SARL, Learned, LinearDirector
+    from radial.attacks.learned.records import FIT_RECORD
     from radial.attacks.learned.stored import ATTACK_FOLDER, save_attack
     from radial.commands.measure import keep_freed_memory
     from radial.core.text import nearest
@@ -72,7 +73,7 @@ def fit_attack(
     settings = made(**{name: value for name, value in given.items() if value is not None})
     place = scaling.place()
     resume = resume or place.on == "ray"
-    if (out / "search.json").exists() and not resume:
+    if (out / FIT_RECORD).exists() and not resume:
         raise BadInput(f"{out} already holds a fit; use --resume to resume it or another --out")
     check_target(out / ATTACK_FOLDER)
     loaded = load(agent, env)
@@ -88,16 +89,16 @@ def fit_attack(
             each=None if place.is_here else partial(place.each, say=say),
         )  # fmt: skip
         save_attack(attack, out / ATTACK_FOLDER)
-    say(f"the attack is in {out}: radial evaluate {agent} --attack {out} --radius {radius}")
+    norm = "" if p == "inf" else f" --p {p}"
+    say(f"the attack is in {out}: radial evaluate {agent} --attack {out} --radius {radius}{norm}")
     record = attack.record
     if json:
         print_json({"agent": agent, "attack": repr(attack), "kind": attack.kind, "sampled": attack.sampled, **record})
         return
     table = Table("trial", "round", "steps", "return in validation", title=f"{attack.kind} against {agent}")
     for trial in record["trials"]:
-        how = "linear" if trial.get("linear") else f"rate {trial['learning_rate']:g}, {trial['number']}"
-        name = f"{trial['kind']}, {how}"
-        table.add_row(name, str(trial["round"]), f"{trial['steps']:,}", f"{trial['validation']:.1f}")
+        result = "cut: its episodes are too long" if trial["validation"] is None else f"{trial['validation']:.1f}"
+        table.add_row(trial["name"], str(trial["round"]), f"{trial['steps']:,}", result)
     table.add_row("the attack, by its " + ("sample" if attack.sampled else "best action"), "", f"{attack.steps:,}",
                   f"{min(record['validation'].values()):.1f}")  # fmt: skip
     print_table(table)
