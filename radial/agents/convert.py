@@ -39,7 +39,6 @@ AGENTS: dict[
     "shallow": ShallowAgent,
 }
 Loaded = AnyAgent | WrappedAgent  # an agent of our own, or an imported one
-GREEDY = ("q", "deterministic")  # kinds with nothing to sample
 
 NO_CLIP = 1e8  # a clip that no observation meets
 AffineLayer = nn.Linear | nn.Conv2d

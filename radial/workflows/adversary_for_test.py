@@ -39,9 +39,7 @@ def test_a_fit_with_the_same_settings_is_taken_again(tmp_path: Path) -> None:
 def test_a_fit_with_other_settings_is_not_taken(tmp_path: Path) -> None:
     fit(tmp_path)
     longer = replace(SETTINGS, steps=512)
-    with pytest.warns(
-        UserWarning, match=r"sarl-0.5 holds a fit with other settings \(steps\): the one asked"
-    ):
+    with pytest.warns(UserWarning, match=r"sarl-0.5 holds a fit with other settings \(steps\): the one asked"):
         found = fit(tmp_path, longer)
     assert found.steps == 512
     assert len(list(tmp_path.iterdir())) == 2
