@@ -47,7 +47,7 @@ class Candidate:
         """For readers."""
         if not self.trained:
             return f"{self.kind}, {'linear' if self.linear else 'constants'}"
-        return f"{self.kind}, rate {self.learning_rate:g}, {self.number}{', from a constant' if self.warm else ''}"
+        return f"{self.kind}, rate {self.learning_rate:g}, {self.number}{', warm' if self.warm else ''}"
 
 
 @dataclass(frozen=True)
