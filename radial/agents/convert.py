@@ -12,7 +12,7 @@ from radial.agents.actor_critic import ActorCritic, ImpalaAgent, ShallowAgent
 from radial.agents.foreign import WrappedAgent, WrappedCategorical, WrappedGaussian, WrappedQ, no_agent
 from radial.agents.networks import ACTIVATIONS, NatureDueling
 from radial.agents.normalizer import TINY, Moments
-from radial.agents.policies import CategoricalAgent, DeterministicAgent, GaussianAgent
+from radial.agents.policies import CategoricalAgent, DeterministicAgent, GaussianAgent, SoftmaxPolicy
 from radial.agents.preprocessing import AsFloat, Frames, RunningScale
 from radial.agents.q_agent import QAgent
 from radial.agents.starts import fold_batch_norm
@@ -57,6 +57,20 @@ def own(agent: Loaded, field: str) -> AnyAgent:
         adopted = _q(agent, field) if isinstance(agent, WrappedQ) else _policy(agent, field)
     adopted.card = agent.card
     return adopted
+
+
+def agent_kind(agent: Agent) -> str | None:
+    """What an agent's scores are, the same before and after `own`: q, categorical, gaussian or deterministic.
+
+    None: an agent of the caller's, which need not say.
+    """
+    if isinstance(agent, QAgent | WrappedQ):
+        return "q"
+    if isinstance(agent, SoftmaxPolicy):
+        return "categorical"
+    if isinstance(agent, GaussianAgent | DeterministicAgent | WrappedGaussian):
+        return "deterministic" if agent.log_std is None else "gaussian"
+    return None
 
 
 def check_init(init: Agent, agent: AnyAgent) -> None:

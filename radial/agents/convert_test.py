@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import nn
 
-from radial.agents.convert import own
+from radial.agents.actor_critic import ActorCritic
+from radial.agents.convert import agent_kind, own
 from radial.agents.foreign import wrap
 from radial.agents.networks import mlp
 from radial.agents.policies import CategoricalAgent, DeterministicAgent, GaussianAgent
@@ -139,3 +140,18 @@ def test_a_card_of_the_wider_format_is_read_with_suspicion(change: dict[str, Any
     (folder / "card.json").write_text(json.dumps(card))
     with pytest.raises(BadInput, match=says):
         load_agent(folder)
+
+
+def test_an_agent_is_of_the_same_kind_before_and_after() -> None:
+    network = mlp((4, 8, 2))
+    wide = wrap(network, "gaussian", observation_shape=(4,), log_std=torch.zeros(2))
+    plain = wrap(nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)), "q")
+    for agent, kind in (
+        (wide, "gaussian"),
+        (wrap(network, "categorical", observation_shape=(4,)), "categorical"),
+        (plain, "q"),
+    ):
+        assert agent_kind(agent) == agent_kind(own(agent, "agent")) == kind
+    assert agent_kind(ActorCritic((4,), 2, (8,))) == "categorical"
+    assert agent_kind(DeterministicAgent((4,), 2, (8,))) == "deterministic"
+    assert agent_kind(wrap(network, "gaussian")) == "deterministic"  # no spread is known

@@ -10,6 +10,7 @@ from typing import Any
 import tyro
 from rich.table import Table
 
+from radial.commands.parsing import parse_norm
 from radial.commands.scaling import HERE, Scaled
 from radial.commands.terminal import print_json, print_table, say, warnings_said
 from radial.core.errors import BadInput
@@ -35,7 +36,7 @@ def fit_attack(
     """Train an adversary against an agent that acts deterministically, with the negative of its reward.
 
     Candidates are compared on validation episodes of their own; evaluate the result on others:
-    radial evaluate AGENT --attack DIR --radius R. SIGINT and SIGTERM save before they stop.
+    radial evaluate AGENT --attack DIR --radius R [--p P]. SIGINT and SIGTERM save before they stop.
 
     Args:
         agent: a run's folder, a name in the zoo, or a third-party checkpoint: papers, Stable-Baselines3, CleanRL.
@@ -55,6 +56,7 @@ def fit_attack(
     """
     from radial.agents.saved import check_target
     from radial.attacks.learned.adversaries import PAAD, SARL, Learned, LinearDirector
+    from radial.attacks.learned.records import FIT_RECORD
     from radial.attacks.learned.stored import ATTACK_FOLDER, save_attack
     from radial.commands.measure import keep_freed_memory
     from radial.core.text import nearest
@@ -65,14 +67,12 @@ def fit_attack(
 
     if kind not in KINDS:
         raise BadInput(f"kind must be one of {', '.join(KINDS)}, got {kind!r}{nearest(kind, KINDS)}")
-    if p not in ("1", "2", "inf"):
-        raise BadInput(f"p must be 1, 2 or inf, got {p!r}")
-    given: dict[str, Any] = {"radius": parse_radius(radius), "p": float(p), "steps": steps, "restarts": restarts}
+    given: dict[str, Any] = {"radius": parse_radius(radius), "p": parse_norm(p), "steps": steps, "restarts": restarts}
     made = {"best": Learned, "sarl": SARL, "paad": PAAD, "linear": LinearDirector}[kind]
     settings = made(**{name: value for name, value in given.items() if value is not None})
     place = scaling.place()
     resume = resume or place.on == "ray"
-    if (out / "search.json").exists() and not resume:
+    if (out / FIT_RECORD).exists() and not resume:
         raise BadInput(f"{out} already holds a fit; use --resume to resume it or another --out")
     check_target(out / ATTACK_FOLDER)
     loaded = load(agent, env)
@@ -88,16 +88,16 @@ def fit_attack(
             each=None if place.is_here else partial(place.each, say=say),
         )  # fmt: skip
         save_attack(attack, out / ATTACK_FOLDER)
-    say(f"the attack is in {out}: radial evaluate {agent} --attack {out} --radius {radius}")
+    more = ("" if p == "inf" else f" --p {p}") + ("" if env is None else f" --env {env}")
+    say(f"the attack is in {out}: radial evaluate {agent} --attack {out} --radius {radius}{more}")
     record = attack.record
     if json:
         print_json({"agent": agent, "attack": repr(attack), "kind": attack.kind, "sampled": attack.sampled, **record})
         return
     table = Table("trial", "round", "steps", "return in validation", title=f"{attack.kind} against {agent}")
     for trial in record["trials"]:
-        how = "linear" if trial.get("linear") else f"rate {trial['learning_rate']:g}, {trial['number']}"
-        name = f"{trial['kind']}, {how}"
-        table.add_row(name, str(trial["round"]), f"{trial['steps']:,}", f"{trial['validation']:.1f}")
+        result = "cut: its episodes are too long" if trial["validation"] is None else f"{trial['validation']:.1f}"
+        table.add_row(trial["name"], str(trial["round"]), f"{trial['steps']:,}", result)
     table.add_row("the attack, by its " + ("sample" if attack.sampled else "best action"), "", f"{attack.steps:,}",
                   f"{min(record['validation'].values()):.1f}")  # fmt: skip
     print_table(table)

@@ -5,7 +5,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
+from radial.agents.q_agent import QAgent
 from radial.agents.saved import save
 from radial.attacks.learned import adversaries
 from radial.attacks.learned.halving_test import CARTPOLE, TINY, balancing
@@ -73,6 +75,51 @@ def test_bad_input_is_one_line(
 ) -> None:
     assert says in refused(capsys, "attack", "fit", agent, "--radius", "0.1", "--out", tmp_path / "new", *more)
     assert not (tmp_path / "new").exists()
+
+
+def test_a_fit_in_another_norm_is_played_in_it(agent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fit = (
+        "attack",
+        "fit",
+        agent,
+        "--kind",
+        "paad",
+        "--radius",
+        "0.5",
+        "--steps",
+        256,
+        "--p",
+        2,
+        "--out",
+        tmp_path / "l2",
+    )
+    main([str(each) for each in fit])
+    (line,) = [line for line in capsys.readouterr().err.splitlines() if "the attack is in" in line]
+    _, _, command = line.partition(": radial ")
+    assert command.endswith("--radius 0.5 --p 2")
+    main([*command.split(), "--episodes", "2", "--json"])
+    played = capsys.readouterr()
+    assert json.loads(played.out)["p"] == 2.0
+    assert "fitted for p" not in played.err
+    assert "p must be 1, 2 or inf, got '3'" in refused(capsys, "evaluate", agent, "--p", 3)
+    trace = ("evaluate", agent, "--attack", "random", "--radius", 0.1, "--p", 1, "--trace", tmp_path / "page")
+    assert "--trace shows perturbations in the norm inf" in refused(capsys, *trace)
+
+
+def test_an_agent_of_another_kind_and_an_unfinished_fit_are_one_line(
+    agent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fit = ("attack", "fit", agent, "--kind", "paad", "--radius", 0.5, "--steps", 256, "--out", tmp_path / "fit")
+    run(capsys, *fit, "--json")
+    other = QAgent((4,), 2)
+    other.initialize(torch.Generator().manual_seed(0))
+    other.card = Card(CARTPOLE)
+    values = save(other, tmp_path / "values")
+    attack = ("--attack", tmp_path / "fit", "--radius", 0.5)
+    assert "fitted to a categorical agent, this one is q" in refused(capsys, "evaluate", values, *attack)
+    assert "no distribution over actions to sample" in refused(capsys, "evaluate", values, "--stochastic")
+    (tmp_path / "fit" / "agent").rename(tmp_path / "elsewhere")
+    assert f"--out {tmp_path / 'fit'} --resume` finishes it" in refused(capsys, "evaluate", agent, *attack)
 
 
 def test_an_attack_that_is_none_is_refused(agent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

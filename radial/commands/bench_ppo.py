@@ -55,7 +55,7 @@ class Trainee:
         self.agent, self.learner, self.scale, self.rng = set_up(config, 0, device, make=make)
         self.sight = sight_of(self.agent)
         self.actor = self.sight.actor(config.compile)
-        self.adversary = attack and RolloutAttack(attack, self.agent, config.attack_probability, config.compile)
+        self.adversary = attack and RolloutAttack.of(attack, self.agent, config)
         self.speeds: list[float] = []
         self.shares: list[float] = []
 

@@ -12,6 +12,7 @@ from typing import Any
 import tyro
 from rich.table import Table
 
+from radial.commands.parsing import parse_norm
 from radial.commands.terminal import print_json, print_table, progress, warnings_said
 from radial.core.errors import BadInput
 from radial.core.text import round_down, round_up
@@ -78,7 +79,7 @@ def certify(
     _check_options(metric, p, horizon, model)
     count = episodes if episodes is not None else 1 if metric in ("awc", "drift") else 20
     bound = bound or ("best" if metric == "drift" else "ibp")
-    ball: dict[str, Any] = {} if metric in CONTINUOUS else {"p": _norm(p), "horizon": horizon}
+    ball: dict[str, Any] = {} if metric in CONTINUOUS else {"p": parse_norm(p), "horizon": horizon}
     with progress(*((count * budget, "states") if metric == "awc" else (count, "episodes"))) as show, warnings_said():
         found = _measure(metric, budget, model, horizon)(
             loaded, where, parse_radius(radius), bound=bound, episodes=count, seed=seed, name=agent, progress=show,
@@ -93,7 +94,7 @@ def certify(
 
 def _check_options(metric: str, p: str, horizon: int | None, model: Path | None) -> None:
     """Refuse options of another metric: those of continuous actions are for one norm, and drift needs a model."""
-    if metric in CONTINUOUS and _norm(p) != math.inf:
+    if metric in CONTINUOUS and parse_norm(p) != math.inf:
         raise BadInput(f"p must be inf for --metric {metric}, got {p}")
     if metric == "drift" and (model is None or horizon is None):
         raise BadInput("--metric drift needs --model FILE and --horizon K")
@@ -116,12 +117,6 @@ def _measure(metric: str, budget: int, model: Path | None, horizon: int | None) 
         return partial(drift, model=model, horizon=horizon)
     plain: dict[str, Callable[..., Any]] = {"gwc": gwc, "acr": acr, "reach": reach}
     return plain[metric]
-
-
-def _norm(text: str) -> float:
-    if text not in ("1", "2", "inf"):
-        raise BadInput(f"p must be 1, 2 or inf, got {text!r}")
-    return math.inf if text == "inf" else float(text)
 
 
 def _show(facts: dict[str, Any]) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import tyro
 from rich.table import Table
 
+from radial.commands.parsing import parse_norm
 from radial.commands.terminal import print_json, print_table, progress, say, warnings_said
 from radial.core.errors import BadInput
 from radial.evaluation.threads import one_thread_for
@@ -28,6 +29,7 @@ def evaluate(
     kind: str | None = None,
     attack: str = "none",
     radius: str | None = None,
+    p: str = "inf",
     episodes: int = 50,
     seed: int = 0,
     stochastic: bool = False,
@@ -47,12 +49,13 @@ def evaluate(
         env: an environment's id, such as Hopper-v4 or fruitbot-test; default: the one the agent was trained in.
         kind: of an .onnx file, which does not say what its outputs are: q, categorical or gaussian.
         attack: none, random, critic, mad, rs, rs+mad, compounding, transfer, pgd, pgd-procgen, pgd-strong, fgsm,
-            corners, sarl, paad, learned, the folder of a fitted attack (`radial attack fit`), or worst: the strongest
-            of all that apply, chosen on other episodes.
+            corners, sarl, paad, linear, learned, the folder of a fitted attack (`radial attack fit`), or worst: the
+            strongest of all that apply, chosen on other episodes.
         radius: perturbation radius ε in network units, such as 0.075 or 3/255; needed with an attack.
+        p: norm of the perturbation: 1, 2 or inf.
         episodes: number of episodes.
         seed: random seed.
-        stochastic: sample the agent's actions instead of taking the best one.
+        stochastic: sample the agent's actions instead of taking the best one; not for agents without a distribution.
         num_envs: parallel environments, at most one per episode; default: 50, in ProcGen 64.
         first_finished: count the episodes that end first, as RADIAL does on ProcGen; default: equal shares per env.
         trace: a folder for a page that shows the first episode step by step; needs an attack.
@@ -74,6 +77,9 @@ def evaluate(
     if budget is not None and attack != WORST:
         raise BadInput(f"--budget is for --attack {WORST}")
     chosen, epsilon = read_attack("random" if attack == WORST else attack, radius, stochastic)
+    norm = parse_norm(p)
+    if trace is not None and not math.isinf(norm):
+        raise BadInput(f"--trace shows perturbations in the norm inf: not with --p {p}")
     chosen = chosen if timing is None else Timed(chosen, timing)
     _check_shown(trace, video, attack, [
         name for name, on in (("--stochastic", stochastic), ("--first-finished", first_finished)) if on
@@ -90,17 +96,18 @@ def evaluate(
             "--video": video,
         }  # fmt: skip
         refused = [name for name, given in others.items() if given not in (False, None)]
-        _worst(loaded, where, epsilon, episodes, seed, num_envs, budget, agent, json, refused)
+        _worst(loaded, where, epsilon, norm, episodes, seed, num_envs, budget, agent, json, refused)
         return
     with progress(episodes, "episodes") as show, warnings_said():
         if (trace or video) is not None and isinstance(chosen, Fittable):
-            chosen = fitted(chosen, loaded, spec_of(where), epsilon, math.inf, streams(seed)[1])
+            chosen = fitted(chosen, loaded, spec_of(where), epsilon, norm, streams(seed)[1])
         if video is not None and not isinstance(chosen, Fittable):  # first: it may not be possible
             hit = None if attack == "none" else chosen
-            say(f"video: {shoot(video, first_episode(loaded, spec_of(where), hit, attack, epsilon, seed))}")
+            say(f"video: {shoot(video, first_episode(loaded, spec_of(where), hit, attack, epsilon, seed, norm))}")
         result = play(
             loaded, where, chosen, epsilon, episodes, seed,
-            num_envs=num_envs, stochastic=stochastic, first_finished=first_finished, name=agent, progress=show,
+            num_envs=num_envs, stochastic=stochastic, first_finished=first_finished, p=norm, name=agent,
+            progress=show,
         )  # fmt: skip
         if trace is not None and not isinstance(chosen, Fittable):
             clean = play(loaded, where, None, 0.0, episodes, seed, num_envs=num_envs, name=agent)
@@ -110,7 +117,12 @@ def evaluate(
     if json:
         print_json(facts)
         return
-    _print(agent, result, [("attack", attack if attack == "none" else f"{attack} at ε = {epsilon:g}")])
+    _print(agent, result, [("attack", attack if attack == "none" else f"{attack} at {_ball(epsilon, norm)}")])
+
+
+def _ball(radius: float, p: float) -> str:
+    """The threat model in a few letters; the usual norm is not named."""
+    return f"ε = {radius:g}" + ("" if math.isinf(p) else f", p = {p:g}")
 
 
 def _print(agent: str, result: "Evaluation", first: list[tuple[str, str]]) -> None:
@@ -129,7 +141,7 @@ def _print(agent: str, result: "Evaluation", first: list[tuple[str, str]]) -> No
 
 
 def _worst(
-    loaded: "Loaded", where: "EnvSpec", radius: float, episodes: int, seed: int, num_envs: int | None,
+    loaded: "Loaded", where: "EnvSpec", radius: float, p: float, episodes: int, seed: int, num_envs: int | None,
     budget: float | None, agent: str, as_json: bool, refused: list[str],
 ) -> None:  # fmt: skip
     """The strongest of all attacks, and how each of them did."""
@@ -139,16 +151,16 @@ def _worst(
         raise BadInput(f"--attack {WORST} takes no {' or '.join(refused)}")
     with warnings_said():
         found = worst_of(
-            loaded, where, radius, episodes, seed, budget=budget, num_envs=num_envs, name=agent, progress=say
+            loaded, where, radius, episodes, seed, budget=budget, p=p, num_envs=num_envs, name=agent, progress=say
         )
     if as_json:
         print_json(found.to_json())
         return
-    table = Table("attack", "return on selection episodes", "seconds", title=f"{agent}: attacks at ε = {radius:g}")
+    table = Table("attack", "return on selection episodes", "seconds", title=f"{agent}: attacks at {_ball(radius, p)}")
     for member in sorted(found.members, key=lambda each: each.mean):
         table.add_row(member.attack, f"{member.mean:.1f} ± {member.sem:.1f}", f"{member.seconds:.1f}")
     print_table(table)
-    _print(agent, found.evaluation, [("worst of all", f"{found.attack} at ε = {radius:g}")])
+    _print(agent, found.evaluation, [("worst of all", f"{found.attack} at {_ball(radius, p)}")])
     for text in (*([] if found.warning is None else [found.warning]), *(f"no time for {cut}" for cut in found.cuts)):
         say(f"warning: {text}")
 

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from radial.commands.scaling import HERE, Scaled
-from radial.commands.terminal import print_json, say, watch
+from radial.commands.terminal import print_json, say, warnings_said, watch
 from radial.evaluation.threads import one_thread_for
 
 
@@ -43,12 +43,16 @@ def leaderboard(
 
     if not {"pong", "freeway"} & set(only or CHALLENGES):
         one_thread_for((1,))  # vectors
-    found = board.leaderboard(
-        out, only=only, agents=agents, fits=fits, budget=budget, fresh=fresh, watch=watch, place=scaling.place(),
-        storage=scaling.storage, say=say,
-    )  # fmt: skip
+    with warnings_said():
+        found = board.leaderboard(
+            out, only=only, agents=agents, fits=fits, budget=budget, fresh=fresh, watch=watch, place=scaling.place(),
+            storage=scaling.storage, say=say,
+        )  # fmt: skip
     if not found["tasks"]:
-        say("radial: no agent to rank: the zoo has none for these tasks, and --agents named none")
+        why = "the zoo has none for these tasks, and --agents named none"
+        if found["waiting"] and budget is not None:
+            why = f"{out} holds none that is complete, and none was completed within --budget {budget:g}"
+        say(f"radial: no agent to rank: {why}")
         sys.exit(1)
     write_atomic(out / "leaderboard.md", standings.standings_markdown(found))
     write_atomic(out / "leaderboard.html", standings.standings_page(found))

@@ -35,6 +35,13 @@ IMPORT = tyro.conf.arg(
 REGISTRY = ConstructorRegistry()
 
 
+def parse_norm(p: str) -> float:
+    """The p of a norm."""
+    if p not in ("1", "2", "inf"):
+        raise BadInput(f"p must be 1, 2 or inf, got {p!r}")
+    return float(p)
+
+
 def later(command: Callable[..., None]) -> Callable[..., Callable[[], None]]:
     """The command with its arguments bound, to be run once parsing is over and the terminal is its own again.
 

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from radial.commands.processes import run_all
 from radial.commands.scaling import HERE, Scaled
-from radial.commands.terminal import print_json, print_table, say, watch
+from radial.commands.terminal import print_json, print_table, say, warnings_said, watch
 from radial.commands.train import check_number, parse_seeds, train_all
 from radial.core.errors import BadInput
 from radial.evaluation.threads import one_thread_for
@@ -90,10 +90,11 @@ def reproduce(
     if train:
         chosen = {row.recipe: parse_seeds(seeds or row.seeds or SEEDS) for row in rows if row.file is None}
         runs = _train(chosen, place, scaling.storage)
-    result = filling.reproduce(
-        wanted, out, only=only, runs=runs, episodes=episodes, fresh=fresh, watch=watch, learned=learned or train,
-        fits=fits, released=released, place=place if place.on == "ray" else None, storage=scaling.storage, say=say,
-    )  # fmt: skip
+    with warnings_said():
+        result = filling.reproduce(
+            wanted, out, only=only, runs=runs, episodes=episodes, fresh=fresh, watch=watch, learned=learned or train,
+            fits=fits, released=released, place=place if place.on == "ray" else None, storage=scaling.storage, say=say,
+        )  # fmt: skip
     _write(result, out)
     shown = result.only(only)
     if json:

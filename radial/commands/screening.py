@@ -1,5 +1,6 @@
 """What `evaluate`, `audit` and `play` share: reading an attack's name and radius, and filming episodes for --video."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -46,14 +47,14 @@ def _attack(name: str, stochastic: bool) -> Attack | Fittable:
 
 
 def first_episode(
-    agent: Agent, spec: EnvSpec, attack: Attack | None, name: str, radius: float, seed: int
+    agent: Agent, spec: EnvSpec, attack: Attack | None, name: str, radius: float, seed: int, p: float = math.inf
 ) -> list[tuple[str, Take]]:
     """The first episode of an evaluation with this seed, each under its title: clean, and under the attack if any."""
     from radial.workflows.audit.trace import first_take
 
     takes = [("clean", first_take(agent, spec, None, 0.0, seed))]
     if attack is not None:
-        takes.append((_title(name, radius), first_take(agent, spec, attack, radius, seed)))
+        takes.append((_title(name, radius), first_take(agent, spec, attack, radius, seed, p)))
     return takes
 
 

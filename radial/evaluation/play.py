@@ -16,7 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from radial.agents.convert import agent_kind
 from radial.agents.foreign import WrappedCategorical, WrappedGaussian, WrappedQ, as_agent, known_shape
+from radial.agents.policies import DeterministicAgent
 from radial.bounds.methods import BoundMethod
 from radial.core.agent import Agent, Attack
 from radial.core.checks import check_whole
@@ -188,7 +190,7 @@ def evaluate(
     radius, p   of the ball, in network units
     seed        everything random follows from it
     num_envs    at most; changes which random numbers fall where and nothing else. None: 50, in ProcGen 64
-    stochastic  sample the agent's actions instead of taking the best one
+    stochastic  sample the agent's actions instead of taking the best one; not for an agent without a distribution
     first_finished  count the episodes that end first, which prefers short ones, as RADIAL does in ProcGen. False: each
                 env plays its share
     certified_by  certify every step with this bound method as well, and raise `SoundnessError` if the attack changes
@@ -197,6 +199,8 @@ def evaluate(
     """
     agent = as_agent(agent)
     check_radius(radius, p)
+    if stochastic and (agent_kind(agent) == "q" or isinstance(agent, DeterministicAgent)):
+        raise BadInput("stochastic must be False: this agent has no distribution over actions to sample from")
     attack = _checked_attack(attack)
     check_in_range(agent, radius)
     episodes, seed = check_whole("episodes", episodes, 1), check_whole("seed", seed, 0)

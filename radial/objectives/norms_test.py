@@ -11,11 +11,12 @@ from torch import Tensor, nn
 
 from radial.agents.actor_critic import ActorCritic
 from radial.agents.networks import MLPDueling
-from radial.agents.policies import CategoricalAgent
+from radial.agents.policies import CategoricalAgent, DeterministicAgent
 from radial.bounds.mix import Mix, bounds_of
 from radial.core.ball import Ball
 from radial.core.data import Loss
 from radial.core.schedules import Constant
+from radial.objectives import deterministic as ddpg
 from radial.objectives import policy_gradient as a3c
 from radial.objectives import q_objectives as dqn
 from radial.objectives import surrogate as ppo
@@ -30,9 +31,10 @@ SPECIAL: dict[type, dict[str, Any]] = {ppo.SA: {"weight": 0.1}, dqn.SA: {"weight
 
 def objectives() -> list[Any]:
     """One of each type, and the searches beside the bounds; not the standard ones."""
-    kinds = [*ppo.OBJECTIVES.values(), *dqn.OBJECTIVES.values(), *a3c.OBJECTIVES.values()]
+    kinds = [each for room in (ppo, dqn, a3c, ddpg) for each in room.OBJECTIVES.values()]
     made = [kind(RADIUS, **SPECIAL.get(kind, {})) for kind in kinds if hasattr(kind, "clean")]
     made += [ppo.SA(RADIUS, 0.1, "sgld"), ppo.SA(RADIUS, 0.1, "pgd"), dqn.SA(RADIUS, 0.1, "pgd")]
+    made += [ddpg.SA(RADIUS, 1.0, "sgld"), ddpg.SA(RADIUS, 1.0, "pgd")]
     return [*made, ppo.SA(RADIUS, 0.1, bound=Mix(Constant(0.3))), dqn.RadialOverlap(RADIUS, bound="crown-ibp")]
 
 
@@ -60,6 +62,11 @@ def total(objective: Any, radius: float, p: float) -> tuple[Loss, list[Tensor]]:
         data = dqn.Batch(x, action, numbers, x + 0.1, 0.9 * ones, ones, noise)
         loss = objective(dqn.Nets(online, network(1), student, (-9.0, 9.0)), data, at, dqn.TD())
         trained = [*online.parameters(), *student.parameters()]
+    elif type(objective) in ddpg.OBJECTIVES.values():
+        actor = DeterministicAgent((FEATURES,), ACTIONS, (16,))
+        nets = ddpg.Nets(actor.squashed, actor.critic, actor.critic, actor.squashed, actor.critic)
+        data = ddpg.Batch(x, torch.eye(ACTIONS)[action], numbers, x + 0.1, 0.9 * ones, ones, noise)
+        loss, trained = objective(nets, data, at), [*actor.parameters()]
     elif type(objective) in a3c.OBJECTIVES.values():
         joint = ActorCritic((FEATURES,), ACTIONS, (16,))
         loss, trained = objective(joint, a3c.Batch(x, action, numbers, numbers, ones), at, 0.0), [*joint.parameters()]

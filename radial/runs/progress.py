@@ -61,7 +61,8 @@ class PlainLines:
         self.total, self.due, self.pending = total, 0.0, ""
 
     def show(self, step: int, text: str) -> None:  # noqa: D102
-        self.pending = fit(f"{time.strftime('%H:%M:%S')}  step {step:,}/{self.total:,}", text, columns())
+        whole = max(step, self.total)  # the last rollout may pass the total
+        self.pending = fit(f"{time.strftime('%H:%M:%S')}  step {step:,}/{whole:,}", text, columns())
         if time.monotonic() >= self.due:
             self._write()
             self.due = time.monotonic() + SECONDS_BETWEEN_LINES
@@ -91,7 +92,7 @@ class Terminal:
         self.bar.start()
 
     def show(self, step: int, text: str) -> None:  # noqa: D102
-        head = f"{100 * step / self.total:.1f} %  step {step:,}"
+        head = f"{100 * min(1.0, step / self.total):.1f} %  step {step:,}"
         self.bar.update(self.task, completed=step, text=fit(head, text, self.width))
         if time.monotonic() >= self.due:
             self.bar.refresh()

@@ -310,7 +310,7 @@ def make_player(
     learner = A3CLearner(
         agent, config.objective, entropy=config.entropy, max_grad_norm=config.max_grad_norm, compile=config.compile
     )
-    adversary = None if attack is None else RolloutAttack(attack, agent, config.attack_probability, config.compile)
+    adversary = None if attack is None else RolloutAttack.of(attack, agent, config)
     return Player(learner, model, config.rhythm, config.num_envs, rng, adversary)
 
 

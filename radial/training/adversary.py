@@ -79,12 +79,12 @@ def check_attack(attack: object | None, name: str | None) -> None:
 class _Shown(nn.Module):
     """A pure attack as a forward, for `functional_call`."""
 
-    def __init__(self, agent: Any, attack: Climbing | Drawless) -> None:
+    def __init__(self, agent: Any, attack: Climbing | Drawless, p: float) -> None:
         super().__init__()
-        self.agent, self.attack = agent, attack
+        self.agent, self.attack, self.p = agent, attack, p
 
     def forward(self, x: Tensor, radius: Tensor, noise: Sequence[Tensor]) -> Tensor:
-        ball = Ball.unchecked(x, radius, math.inf, *(self.agent.valid_range or (None, None)))
+        ball = Ball.unchecked(x, radius, self.p, *(self.agent.valid_range or (None, None)))
         if isinstance(self.attack, Climbing):
             return ball.project(self.attack.climb(self.agent, ball, noise))
         return ball.project(self.attack.perturb(self.agent, ball, torch.Generator()))
@@ -95,15 +95,22 @@ class RolloutAttack:
 
     agent    an `Agent` that is a module
     compile  compile an attack that is a pure function; any other runs as it is
+    p        of the ball it is confined to
     """
 
-    def __init__(self, attack: Attack, agent: Any, probability: float, compile: bool) -> None:
-        self.attack, self.agent, self.probability = attack, agent, probability
+    def __init__(self, attack: Attack, agent: Any, probability: float, compile: bool, p: float = math.inf) -> None:
+        self.attack, self.agent, self.probability, self.p = attack, agent, probability, p
         self.radius = 0.0
         self._names = [name for name, _ in agent.named_parameters()]
         pure = isinstance(attack, Climbing) or (isinstance(attack, Drawless) and attack.draws_nothing(agent))
-        self._pure = _Shown(agent, attack) if pure else None  # type: ignore[arg-type]
+        self._pure = _Shown(agent, attack, p) if pure else None  # type: ignore[arg-type]
         self._run = Compiled(self._shown, compile)
+
+    @classmethod
+    def of(cls, attack: Attack, agent: Any, config: Any) -> "RolloutAttack":
+        """As the config of a training says, in the norm of its objective; one without a ball leaves it at ∞."""
+        norm = getattr(config.objective, "p", math.inf)
+        return cls(attack, agent, config.attack_probability, config.compile, norm)
 
     def begin(self, radius: float) -> bool:
         """Set the radius and take the agent's current weights; return whether there is anything to attack."""
@@ -114,7 +121,7 @@ class RolloutAttack:
     def __call__(self, x: Tensor, rng: torch.Generator) -> Tensor:
         """The observations the agent is shown instead of x (N, *obs)."""
         if self._pure is None:
-            ball = self.agent.ball(x, self.radius)
+            ball = self.agent.ball(x, self.radius, self.p)
             shown = ball.project(self.attack.perturb(self.agent, ball, rng))
         else:
             draws = self.attack.draws(self.agent) if isinstance(self.attack, Climbing) else 0

@@ -1,12 +1,18 @@
 """Adversarial training shows what the attack shows, compiled or not, to the share of rows that was asked for."""
 
+import math
+
 import pytest
 import torch
 
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.attacks import ATTACKS, MAD, RandomNoise
 from radial.core.ball import Ball
+from radial.core.data import EnvSpec
+from radial.core.schedules import Constant
+from radial.objectives.surrogate import Plain, RadialLikelihood
 from radial.training.adversary import Climbing, RolloutAttack
+from radial.training.ppo import PPOConfig
 
 
 def generator(seed: int = 0) -> torch.Generator:
@@ -30,6 +36,20 @@ def test_mad_between_env_and_agent_is_mad(compile: bool) -> None:
     adversary = RolloutAttack(MAD(), agent, 1.0, compile)
     assert adversary.begin(0.1)
     torch.testing.assert_close(adversary(X, generator(2)), expected, rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("attack", [MAD(), RandomNoise()], ids=["compiled", "as-it-is"])
+def test_it_stays_in_the_ball_of_the_objective(attack: MAD | RandomNoise) -> None:
+    """A training for one norm is attacked in it; one without a ball in the usual one."""
+    agent, env = gaussian(), EnvSpec("classic", "Pendulum-v1")
+    for objective, norm in ((RadialLikelihood(Constant(0.5), p=2.0), 2.0), (Plain(), math.inf)):
+        config = PPOConfig(env, objective, attack="mad", attack_probability=1.0, attack_radius=Constant(0.5))
+        adversary = RolloutAttack.of(attack, agent, config)
+        assert adversary.begin(0.5)
+        ball = Ball(X, 0.5, norm)
+        expected = ball.project(attack.perturb(agent, ball, generator(2)))
+        torch.testing.assert_close(adversary(X, generator(2)), expected, rtol=0, atol=1e-6)
+        assert not torch.equal(expected, X)
 
 
 def test_a_compiled_attack_sees_new_weights_and_a_new_radius() -> None:

@@ -110,7 +110,7 @@ def train_ddpg(
     ) as run:  # fmt: skip
         agent, learner, replay, rng = set_up(config, seed, torch.device(device), init, run.note)
         returns, step = Returns(config.num_envs), 0
-        adversary = None if attack is None else RolloutAttack(attack, agent, config.attack_probability, config.compile)
+        adversary = None if attack is None else RolloutAttack.of(attack, agent, config)
         on_replay = adversary if config.attack_on != "acting" else None
         if run.restored is not None:
             with run.restoring():

@@ -67,7 +67,7 @@ def train_dqn(
         returns, step = Returns(config.num_envs), config.total_steps if follows else 0
         if config.precision != "float32" and not bfloat16_is_fast():
             run.note(f"precision: this processor has no {config.precision} products; float32 is faster here")
-        adversary = None if attack is None else RolloutAttack(attack, actor, config.attack_probability, config.compile)
+        adversary = None if attack is None else RolloutAttack.of(attack, actor, config)
         on_replay = adversary if config.attack_on != "acting" else None
         # An update borrows the modules of its agent, so an actor beside it needs its own, and its own randomness.
         drawn = rng if not config.concurrent else rng.clone_state().manual_seed(derived_seed(seed, "updates"))

@@ -341,7 +341,7 @@ def partners_of(
     if isinstance(attack, Joining):
         adversary = attack.join(agent, config, seed, make)
     elif attack is not None:
-        adversary = RolloutAttack(attack, agent, config.attack_probability, config.compile)
+        adversary = RolloutAttack.of(attack, agent, config)
     if not isinstance(config.objective, WocaR):
         return Partners(None, adversary)
     assert isinstance(agent, GaussianAgent), "check_env comes first"

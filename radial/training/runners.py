@@ -162,7 +162,7 @@ class Runner:
         self.env: VecEnv | None = None
         self.adversary = None
         if job.attack is not None:
-            self.adversary = RolloutAttack(job.attack, self.agent, job.config.attack_probability, job.config.compile)
+            self.adversary = RolloutAttack.of(job.attack, self.agent, job.config)
 
     def begin(self, at: int, own: None) -> tuple[Tensor, dict[str, str]]:
         """Make the environments; their first observations, and the simulator."""

@@ -103,13 +103,18 @@ def _told(challenge: Challenge, standings: Sequence[Standing]) -> dict[str, Any]
 
 
 def over_seeds(standings: Sequence[Standing], radii: Sequence[float]) -> list[dict[str, Any]]:
-    """Recipes of which several seeds take part: mean and standard error over the seeds' means, s/√n with n − 1."""
-    groups: dict[str, list[Standing]] = defaultdict(list)
+    """Recipes of which several seeds take part: mean and standard error over the seeds' means, s/√n with n − 1.
+
+    Equal weights count once: the zoo's agent is usually one of the runs. Of two agents with other weights and the same
+    seed nobody knows which one is meant, so their recipe has no row.
+    """
+    groups: dict[str, dict[str, Standing]] = defaultdict(dict)
     for each in standings:
         if each.entrant.recipe is not None and each.entrant.agent.card.seed is not None:
-            groups[each.entrant.recipe].append(each)
+            groups[each.entrant.recipe].setdefault(each.entrant.sha256, each)
     rows = []
-    for recipe, group in groups.items():
+    for recipe, distinct in groups.items():
+        group = list(distinct.values())
         seeds = {each.entrant.agent.card.seed for each in group}
         if len(seeds) == len(group) > 1:
             worst = {spell_radius(r): _spread([each.worst_return(r) for each in group]) for r in radii}

@@ -2,10 +2,12 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from radial.cli import main
 from radial.cluster import Place
 from radial.core.data import BadInput
 from radial.jobs_test import through_pickle
@@ -14,7 +16,7 @@ from radial.workflows import board
 from radial.workflows.audit.budget import Clock
 from radial.workflows.challenges import CHALLENGES, Challenge, protocol
 from radial.workflows.entrants import entrants
-from radial.workflows.leaderboard import leaderboard
+from radial.workflows.leaderboard import leaderboard, over_seeds
 from radial.workflows.protocol import CellResult, hashed, silent
 
 TINY = {"cartpole": Challenge("CartPole", "CartPole-v1", (0.4,), ("random", "pgd"), "acr", "ibp", {}, 2, 2)}
@@ -89,6 +91,25 @@ def test_what_a_smaller_ball_allows_a_larger_one_does_too(small_zoo: Path) -> No
     assert [standing.worst_return(radius) for radius in two.radii] == [50.0, 50.0]
 
 
+def test_equal_weights_are_one_seed_of_a_recipe() -> None:
+    """The zoo's agent and the run it was taken from count once; other weights with the same seed leave no row."""
+
+    def standing(weights: str, seed: int, mean: float) -> Any:
+        card = SimpleNamespace(seed=seed)
+        entrant = SimpleNamespace(recipe="ppo", sha256=weights, agent=SimpleNamespace(card=card))
+        return SimpleNamespace(entrant=entrant, clean=SimpleNamespace(mean=mean), worst_return=lambda _: mean / 2)
+
+    zoo, run, other, again = (
+        standing(*each) for each in (("a", 0, 10.0), ("a", 0, 10.0), ("b", 1, 14.0), ("c", 1, 2.0))
+    )
+    (row,) = over_seeds([zoo, run, other], [0.1])
+    assert row["seeds"] == [0, 1]
+    assert row["clean"] == {"mean": 12.0, "sem": pytest.approx(2.0)}  # s = √8, n = 2
+    assert row["worst"]["0.1"]["mean"] == 6.0
+    assert over_seeds([zoo, run], [0.1]) == []
+    assert over_seeds([zoo, other, again], [0.1]) == []
+
+
 def test_another_protocol_is_another_hash() -> None:
     assert hashed(protocol(TINY)) != hashed(protocol())
     assert set(protocol()["challenges"]) == set(CHALLENGES)
@@ -110,6 +131,17 @@ def test_bad_input_is_named(settings: dict[str, object], field: str, tmp_path: P
     with pytest.raises(BadInput, match=field):
         leaderboard(tmp_path, **settings)  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())
+
+
+def test_nothing_played_within_the_budget_is_not_an_empty_zoo(
+    small_zoo: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for task, says in (("cartpole", "none was completed within --budget 0"), ("hopper", "the zoo has none")):
+        budget = ["--budget", "0"] if task == "cartpole" else []
+        with pytest.raises(SystemExit) as end:
+            main(["leaderboard", "--only", task, "--out", str(small_zoo), *budget])
+        assert end.value.code == 1
+        assert says in capsys.readouterr().err
 
 
 @pytest.mark.nightly

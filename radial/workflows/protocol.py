@@ -20,10 +20,13 @@ import torch
 from safetensors.torch import save as safetensors_bytes
 
 from radial.agents.convert import own
-from radial.agents.saved import CARD, load_agent
+from radial.agents.foreign import as_agent
+from radial.agents.saved import load_agent
 from radial.attacks import ATTACKS
 from radial.attacks.learned.adversaries import PAAD, SARL, Adversary, LinearDirector
-from radial.attacks.learned.stored import ATTACK_FOLDER, load_attack, save_attack
+from radial.attacks.learned.records import asked_for
+from radial.attacks.learned.rounds import fast
+from radial.attacks.learned.stored import ATTACK_FOLDER, fit_folder, is_fitted, load_attack, save_attack
 from radial.core.agent import Agent, Attack
 from radial.core.data import BadInput, EnvSpec
 from radial.envs.make import check_card_env, make_env
@@ -224,13 +227,16 @@ def adversary_for(
 ) -> Attack:  # fmt: skip
     """An adversary fitted to an agent at a radius, from the folder `fits` if it is there, else kept there.
 
+    A fit with other settings is not taken: the one asked for is kept beside it.
+
     storage  a shared folder or a URI for copies of the unfinished fit
     """
     aimed, seed = attack.aimed(radius, math.inf), derived_seed(SEED, "fit", name)
     if fits is None:
         return aimed.fit(subject.agent, env, seed)
-    folder = fits / f"{Path(subject.name).name}-{subject.sha256[:8]}-{name}-{radius:.4g}"
-    if (folder / ATTACK_FOLDER / CARD).is_file():
+    asked = asked_for(aimed, as_agent(subject.agent), fast(env), seed)
+    folder = fit_folder(fits / f"{Path(subject.name).name}-{subject.sha256[:8]}-{name}-{radius:.4g}", asked)
+    if is_fitted(folder):
         return load_attack(folder)
     found = aimed.fit(subject.agent, env, seed, out=folder, resume=True, quiet=False, storage=storage)
     save_attack(found, folder / ATTACK_FOLDER)

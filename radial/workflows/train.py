@@ -212,11 +212,16 @@ def _check_objective(config: Config) -> None:
 
 
 def _check_attack(config: Config) -> None:
-    """Adversarial training: an attack that is ready, a radius that is one."""
-    if config.attack is not None:
-        attack_of(config)
+    """Adversarial training: an attack that is ready, a radius that is one, and not 0 all along."""
     for step in (0, config.total_steps):
         _check_coefficients({"attack_radius": config.attack_radius(step)}, step)
+    if config.attack is None:
+        return
+    attack_of(config)
+    most = max(config.attack_radius(step) for step in (0, config.total_steps))  # schedules are monotone
+    for name, value in (("attack_radius", most), ("attack_probability", config.attack_probability)):
+        if value == 0:
+            raise BadInput(f"{name} must be > 0 where an attack is trained against, got 0 for attack {config.attack!r}")
 
 
 def _check_pixels(config: Config, observation_shape: tuple[int, ...]) -> None:

@@ -41,6 +41,8 @@ def test_an_actor_critic_comes_with_a_card_and_starts_another_one(tmp_path: Path
         ({"episodic_life": True}, "episodic_life"),  # CartPole has no lives
         ({"objective": RadialOverlap(Constant(-0.1))}, "radius must lie in"),
         ({"objective": RadialOverlap(Constant(0.1), Constant(2.0))}, "kappa must lie in"),
+        ({"attack": "pgd", "attack_probability": 0.5}, "attack_radius must be > 0 .* for attack 'pgd'"),
+        ({"attack": "pgd", "attack_radius": Constant(0.1)}, "attack_probability must be > 0"),
         ({"env": EnvSpec("atari", "Pong")}, "hidden must be 4 sizes"),  # of the network for its frames
     ],
 )

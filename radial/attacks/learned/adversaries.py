@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
+from radial.agents.convert import agent_kind
 from radial.agents.foreign import as_agent
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.weights import weights_id
@@ -64,7 +65,8 @@ class LearnedAttack(Memoryless):
     @property
     def chosen(self) -> Mapping[str, Any]:
         """The settings of the training that won: kind, learning rate, number, round, steps, validation."""
-        return min(self.record["trials"], key=lambda trial: trial["validation"], default={})
+        ended = [trial for trial in self.record["trials"] if trial["validation"] is not None]
+        return min(ended, key=lambda trial: trial["validation"], default={})
 
     def draws_nothing(self, agent: Agent) -> bool:
         """Unless it samples."""
@@ -84,18 +86,8 @@ class LearnedAttack(Memoryless):
 
     def check(self, agent: Agent, spec: EnvSpec, radius: float, p: float, stochastic: bool = False) -> None:
         """Refuse an agent or an env it cannot act against; warn where it was trained for something else."""
+        self._check_agent(agent)
         trained = self.record
-        shape = agent.observation_shape
-        if shape is not None and list(shape) != trained["observation_shape"]:
-            raise BadInput(
-                f"attack must fit the agent: it was fitted to observations {tuple(trained['observation_shape'])}, "
-                f"this agent has {tuple(shape)}"
-            )
-        if repr(agent.actions) != trained["actions"]:
-            raise BadInput(f"attack must fit the agent: it was fitted to {trained['actions']}, not {agent.actions!r}")
-        spaces = (self.policy.observation_shape, self.policy.actions)
-        if spaces != self.spaces(agent, tuple(trained["observation_shape"])):
-            raise BadInput("attack must fit the agent: its policy does not take what this agent's observations give")
         if spec.id != trained["env"]["id"]:
             raise BadInput(f"attack must fit the env: it was fitted in {trained['env']['id']}, not in {spec.id}")
         largest = max(self.radius) if isinstance(self.radius, tuple) else self.radius
@@ -110,6 +102,23 @@ class LearnedAttack(Memoryless):
             notes.append("fitted against the agent's best actions, and it is asked to sample them")
         for note in notes:
             warnings.warn(f"the attack was {note}", UserWarning, stacklevel=3)
+
+    def _check_agent(self, agent: Agent) -> None:
+        """Another agent of the same kind, with the same spaces, is a transfer attack; anything else is a mistake."""
+        trained, shape = self.record, agent.observation_shape
+        if shape is not None and list(shape) != trained["observation_shape"]:
+            raise BadInput(
+                f"attack must fit the agent: it was fitted to observations {tuple(trained['observation_shape'])}, "
+                f"this agent has {tuple(shape)}"
+            )
+        if repr(agent.actions) != trained["actions"]:
+            raise BadInput(f"attack must fit the agent: it was fitted to {trained['actions']}, not {agent.actions!r}")
+        kind, known = agent_kind(agent), trained.get("agent_kind")  # older fits do not say
+        if None not in (kind, known) and kind != known:
+            raise BadInput(f"attack must fit the agent: it was fitted to a {known} agent, this one is {kind}")
+        spaces = (self.policy.observation_shape, self.policy.actions)
+        if spaces != self.spaces(agent, tuple(trained["observation_shape"])):
+            raise BadInput("attack must fit the agent: its policy does not take what this agent's observations give")
 
 
 @dataclass(frozen=True)

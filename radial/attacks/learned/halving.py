@@ -8,7 +8,6 @@ favour short episodes. With a folder every training is a run of its own there, a
 """
 
 import copy
-import json
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -18,9 +17,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from radial.agents import saved
+from radial.agents.convert import agent_kind
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.weights import weights_id
 from radial.attacks.fitting import check_spaces_of
+from radial.attacks.learned import records
 from radial.attacks.learned.linear import FEWEST, LEAST_LIMIT, linear_policy, searched
 from radial.attacks.learned.rounds import Candidate, Policy, Searched, Trial, fast, kept_in, rounds, survivors
 from radial.attacks.learned.screening import TooFewSteps, TooLong, constant_policy, screened
@@ -33,7 +34,6 @@ from radial.envs.make import make_env
 from radial.envs.wrapper import EnvWrapper, as_trained
 from radial.evaluation.play import play, under_attack
 from radial.evaluation.statistics import mean
-from radial.runs.files import read_json, write_atomic
 from radial.runs.run import check_free, derived_seed
 from radial.runs.storage import patiently
 from radial.training.ppo import Making, PPOConfig, train_ppo
@@ -45,7 +45,7 @@ STD = (1.0, 0.6, 0.2)  # the ceiling on the standard deviation: at first, betwee
 SCREENING = 1 / 6  # of the budget, at most, to try constants
 VALUE_FIRST = 4  # rollouts in which only the value of a policy learns that starts from a constant
 ENTROPY = 0.01  # weight of the bonus, where an adversary chooses among targets
-RECORD, TRIALS = "search.json", "trials"
+TRIALS = "trials"
 
 
 class _Open(EnvWrapper):
@@ -69,7 +69,6 @@ class Trainings:
         self.out, self.resume, self.quiet = out, resume, quiet
         self.trials: list[Trial] = []
         self._later = 0  # steps of the second round
-        self._lost = 0  # steps of constants whose episodes were too long
         self._realisers: dict[str, Realiser] = {}
 
     # ----------------------------------------------------------------------------------------------------- the rounds
@@ -85,8 +84,9 @@ class Trainings:
             return self._found_by(*self._linear_alone())
         policies, starts = self._screen(dict.fromkeys(candidate.kind for candidate in candidates))
         policies |= self._linear_beside()
+        self._keep()
         screening = sum(trial.steps for trial in self.trials if not trial.candidate.trained)
-        left = self.settings.steps - screening - self._lost
+        left = self.settings.steps - screening
         first, later, count = rounds(left, len(candidates), self.settings.rollout)
         self._later = later
         warm = {each: starts.get((each.kind, each.number)) for each in candidates if each.warm}
@@ -117,10 +117,14 @@ class Trainings:
         for kind in () if self.given is not None else kinds:
             form, seed = self.settings.form(kind), derived_seed(self.seed, "constants", kind)
             limit = int(min(SCREENING * steps, steps - trainings * self.settings.rollout) / len(self.settings.kinds))
+            candidate = Candidate(kind, 0.0, 0)
+            known = self._known(candidate)
+            if known is not None and known.cut:
+                continue
             try:
                 found, spent = screened(self.agent, form, self.threat, self.spec, limit, seed)
-            except TooLong:
-                self._lost += limit
+            except TooLong as cut:
+                self.trials.append(Trial(candidate, 0, cut.steps, math.inf))
                 continue
             actions = form.actions(self.agent, self.shape)
             for number, action in enumerate(found):
@@ -128,9 +132,8 @@ class Trainings:
                 starts[kind, number] = constant_policy(
                     self.agent, self.shape, actions, self.settings.hidden, action, at
                 )
-            candidate = Candidate(kind, 0.0, 0)
             best[candidate] = starts[kind, 0]
-            if candidate not in [trial.candidate for trial in self.trials]:
+            if known is None:
                 score = self._validate(kind, starts[kind, 0], sampled=False)
                 self.trials.append(Trial(candidate, 0, spent, score))
         return best, starts
@@ -146,31 +149,42 @@ class Trainings:
         """The best linear adversary as one candidate of several; none on frames, nor where its share is too small."""
         how, trainings = self.settings, len(self.settings.candidates())
         constants = sum(each.steps for each in self.trials if not each.candidate.trained and not each.candidate.linear)
-        limit = int(min(how.linear_share * how.steps, how.steps - trainings * how.rollout - constants - self._lost))
-        if self.given is not None or len(self.shape) != 1 or limit < LEAST_LIMIT:
+        limit = int(min(how.linear_share * how.steps, how.steps - trainings * how.rollout - constants))
+        known = self._known(self._linear_candidate)
+        if self.given is not None or len(self.shape) != 1 or limit < LEAST_LIMIT or (known is not None and known.cut):
             return {}
         try:
             trial, policy = self._linear(limit)
-        except TooLong:
-            self._lost += limit
+        except TooLong as cut:
+            self.trials.append(Trial(self._linear_candidate, 0, cut.steps, math.inf))
             return {}
         return {trial.candidate: policy}
 
     def _linear(self, limit: int) -> tuple[Trial, Policy]:
         """The best linear adversary, searched or found in the folder; `TooLong` if its episodes do not end in time."""
-        kind = self.settings.kinds[0]
-        candidate = Candidate(kind, 0.0, 0, linear=True)
-        if self.out is not None and candidate in [trial.candidate for trial in self.trials]:
-            return self._trial(candidate, 0), self._found(candidate, 0)
+        kind, candidate = self.settings.kinds[0], self._linear_candidate
+        known = self._known(candidate)
+        if self.out is not None and known is not None:
+            return known, self._found(candidate, 0)
         form, seed = self.settings.form(kind), derived_seed(self.seed, "linear")
         weights, spent = searched(self.agent, form, self.threat, self.spec, limit, seed)
         policy = linear_policy(self.agent, self.shape, form.actions(self.agent, self.shape), weights)
         score = self._validate(kind, policy, sampled=False)
+        self._keep()
         self._ended(policy, Trial(candidate, 0, spent, score))
         return self.trials[-1], policy
 
+    @property
+    def _linear_candidate(self) -> Candidate:
+        return Candidate(self.settings.kinds[0], 0.0, 0, linear=True)
+
+    def _known(self, candidate: Candidate, round: int = 0) -> Trial | None:
+        return next((trial for trial in self.trials if (trial.candidate, trial.round) == (candidate, round)), None)
+
     def _trial(self, candidate: Candidate, round: int) -> Trial:
-        return next(trial for trial in self.trials if (trial.candidate, trial.round) == (candidate, round))
+        found = self._known(candidate, round)
+        assert found is not None
+        return found
 
     def _check(self) -> None:
         """Refuse what no training could use, before anything is written."""
@@ -226,7 +240,7 @@ class Trainings:
         folder = self._folder(trial.candidate, trial.round)
         if folder is not None:
             saved.save(policy, folder / "agent")
-            self._write()
+            self._keep()
         return policy
 
     def trained(self, candidate: Candidate, round: int, steps: int, start: Policy | None) -> tuple[Policy, Trial]:
@@ -316,59 +330,38 @@ class Trainings:
 
     # ---------------------------------------------------------------------------------------------------- the record
 
-    def _settings(self) -> dict[str, Any]:
-        """Everything that decides the result."""
-        how = {name: value for name, value in asdict(self.settings).items() if name != "compile"}
-        return json.loads(
-            json.dumps(
-                {
-                    **how, "kinds": self.settings.kinds, "p": str(self.threat.p), "seed": self.seed,
-                    "env": asdict(self.spec), "agent": weights_id(self.agent.choice),
-                }
-            )
-        )  # fmt: skip
+    @property
+    def _asked(self) -> dict[str, Any]:
+        return records.asked_for(self.settings, self.agent, self.spec, self.seed)
 
     def _begin(self) -> None:
-        """Begin a search in the folder, or take up the one that is there."""
+        """Take up the search that is in the folder, or see that one can begin there; nothing is written yet."""
         if self.out is None:
             return
-        path = self.out / RECORD
-        if path.exists():
-            if not self.resume:
-                raise BadInput(f"{self.out} already holds a fit; use --resume to resume it or another --out")
-            there = read_json(path)
-            different = sorted(k for k, v in self._settings().items() if there.get("settings", {}).get(k, ...) != v)
-            if different:
-                raise BadInput(f"{self.out} holds a fit with other settings; these differ: {', '.join(different)}")
-            self.trials = [
-                Trial(Candidate(**each["candidate"]), each["round"], each["steps"], each["validation"])
-                for each in there["trials"]
-            ]
+        there = records.kept_settings(self.out)
+        if there is None:
+            check_free(self.out)
             return
-        check_free(self.out)
-        self.out.mkdir(parents=True, exist_ok=True)
-        self._write()
+        if not self.resume:
+            raise BadInput(f"{self.out} already holds a fit; use --resume to resume it or another --out")
+        different = records.differing(self._asked, there)
+        if different:
+            raise BadInput(f"{self.out} holds a fit with other settings; these differ: {', '.join(different)}")
+        self.trials = records.kept_trials(self.out)
 
-    def _write(self) -> None:
-        assert self.out is not None
-        found = {"settings": self._settings(), "trials": [asdict(trial) for trial in self.trials]}
-        write_atomic(self.out / RECORD, json.dumps(found, indent=2, allow_nan=False) + "\n")
+    def _keep(self) -> None:
+        """Write what is known so far: first when something was found, or a training that can be resumed begins."""
+        if self.out is not None:
+            records.write_search(self.out, self._asked, self.trials)
 
     def _record(self, winner: Trial, drawn: float) -> dict[str, Any]:
-        """What is kept of the search: the trials in order, and how the lowest return fell with the steps spent."""
-        spent, lowest, curve = self._lost, math.inf, []
-        for trial in self.trials:
-            spent, lowest = spent + trial.steps, min(lowest, trial.validation)
-            curve.append([spent, lowest])
-        trials = [
-            {**asdict(trial.candidate), "round": trial.round, "steps": trial.steps, "validation": trial.validation}
-            for trial in self.trials
-        ]
-        validated = self.given is None
+        """What is kept of the search with the attack."""
+        validated, told = self.given is None, records.tried(self.trials)
         return {
             "weights": weights_id(self.agent.choice), "observation_shape": list(self.shape),
-            "actions": repr(self.agent.actions), "env": asdict(self.spec), "seed": self.seed, "steps": spent,
-            "trials": trials if validated else [], "curve": curve if validated else [],
+            "actions": repr(self.agent.actions), "agent_kind": agent_kind(self.agent), "env": asdict(self.spec),
+            "seed": self.seed, "steps": told["steps"],
+            "trials": told["trials"] if validated else [], "curve": told["curve"] if validated else [],
             "validation_episodes": self.episodes if validated else 0,
             "validation": {"deterministic": winner.validation, "sampled": drawn} if validated else {},
         }  # fmt: skip

@@ -159,6 +159,8 @@ def test_a_fit_that_was_stopped_ends_like_one_that_was_not(tmp_path: Path, monke
     monkeypatch.setattr(halving, "train_ppo", dies)
     with pytest.raises(KeyboardInterrupt):
         settings.fit(balancing(), CARTPOLE, 3, out=tmp_path / "part")
+    with pytest.raises(BadInput, match=r"unfinished fit: `radial attack fit … --out .*part --resume` finishes it"):
+        load_attack(tmp_path / "part")
     again = settings.fit(balancing(), CARTPOLE, 3, out=tmp_path / "part", resume=True)
     assert len(calls) == 4  # one finished, one killed, two that were left
     assert again.record == whole.record
@@ -190,6 +192,7 @@ def test_an_agent_is_no_attack_and_an_attack_is_no_agent(fitted: LearnedAttack, 
         ({"form": {"evil": 1}}, "form is not one of paad"),
         ({"sampled": 1}, "sampled is missing or of the wrong type"),
         ({"format": 9}, "format must be 1"),
+        ({"agent_kind": 7}, "agent_kind is missing or of the wrong type"),
     ],
 )
 def test_a_folder_that_was_tampered_with_is_refused(
@@ -214,6 +217,11 @@ def test_what_it_was_not_fitted_for_is_refused_or_said(fitted: LearnedAttack) ->
         fitted.check(agent, EnvSpec("classic", "Acrobot-v1"), 0.5, float("inf"))
     with pytest.raises(BadInput, match=r"fitted to Discrete\(n=2\), not Discrete\(n=3\)"):
         fitted.check(CategoricalAgent((4,), 3), CARTPOLE, 0.5, float("inf"))
+    with pytest.raises(BadInput, match=r"fitted to a categorical agent, this one is q"):
+        fitted.check(QAgent((4,), 2), CARTPOLE, 0.5, float("inf"))
+    before = replace(fitted, record={name: fact for name, fact in fitted.record.items() if name != "agent_kind"})
+    with pytest.warns(UserWarning, match="a transfer attack"):  # a fit that does not say what it was fitted to
+        before.check(QAgent((4,), 2), CARTPOLE, 0.5, float("inf"))
     other = balancing()
     other.initialize(torch.Generator().manual_seed(9))
     for given, note in (

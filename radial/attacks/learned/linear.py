@@ -14,7 +14,7 @@ from torch import Tensor
 from radial.agents.policies import CategoricalAgent, GaussianAgent, agent_for
 from radial.attacks.gradient import Memoryless
 from radial.attacks.learned.forms import Form, view, view_size
-from radial.attacks.learned.screening import Limited
+from radial.attacks.learned.screening import Limited, TooLong
 from radial.attacks.learned.world import Threat
 from radial.core.agent import Agent
 from radial.core.ball import Ball
@@ -134,6 +134,8 @@ class _Games:
             rng = torch.Generator().manual_seed(at)
             choose = under_attack(self.agent, attack, self.threat.budget(), self.threat.p, rng)  # type: ignore[arg-type]
             returns = play(limited, choose, len(weights)).returns
+        except TooLong as cut:
+            raise TooLong(self.spent + cut.steps) from None
         finally:
             steps = env.steps
             env.close()

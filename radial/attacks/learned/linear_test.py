@@ -13,6 +13,7 @@ from radial.attacks.learned.forms import Steer
 from radial.attacks.learned.halving_test import CARTPOLE, TINY, balancing
 from radial.attacks.learned.linear import FINALISTS, CrossEntropy, linear_policy, searched
 from radial.attacks.learned.screening import TooLong
+from radial.attacks.learned.stored import load_attack, save_attack
 from radial.attacks.learned.world import Threat
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec
 from radial.evaluation.play import evaluate
@@ -57,8 +58,9 @@ def test_it_brings_the_agent_down_within_its_budget() -> None:
     assert 0 < steps <= 8_000
     again, _ = searched(agent, Steer(), threat, CARTPOLE, 8_000, 0)
     assert torch.equal(weights, again)
-    with pytest.raises(TooLong):
-        searched(agent, Steer(), Threat(0.0, math.inf), CARTPOLE, 300, 0)
+    with pytest.raises(TooLong) as cut:
+        searched(agent, Steer(), Threat(0.0, math.inf), CARTPOLE, 1_000, 0)
+    assert 984 < cut.value.steps <= 1_000  # sixteen envs side by side, the second generation never ends
 
 
 @pytest.mark.parametrize("discrete", [False, True])
@@ -101,6 +103,31 @@ def test_a_budget_for_the_trainings_alone_has_no_linear_one() -> None:
     attack = settings.fit(balancing(), CARTPOLE, 0)
     assert not any(trial["linear"] for trial in attack.record["trials"])
     assert attack.steps <= 2 * 256
+
+
+def test_what_was_cut_is_on_record_with_the_steps_it_took(tmp_path: Path) -> None:
+    """Constants and linear adversaries whose episodes are too long leave steps, no result and no point of the curve."""
+    world = EnvSpec("classic", "CartPole-v1")
+    settings = Learned(**{**TINY, "radius": 0.0}, steps=13_000, rates=(1e-3,))  # harmless: no episode ends early
+    attack = settings.fit(balancing(), world, 0, out=tmp_path / "fit")
+    trials = attack.record["trials"]
+    cut = [trial for trial in trials if trial["validation"] is None]
+    assert [trial["name"] for trial in cut] == ["paad, constants", "sarl, constants", "paad, linear"]
+    assert all(trial["steps"] > 0 for trial in cut)
+    assert sum(trial["steps"] for trial in trials) == attack.steps <= 13_000
+    assert attack.record["curve"][0][0] == sum(trial["steps"] for trial in cut) + trials[3]["steps"]
+    assert attack.chosen["validation"] == attack.record["validation"]["deterministic"]
+    assert settings.fit(balancing(), world, 0, out=tmp_path / "fit", resume=True).record == attack.record
+    save_attack(attack, tmp_path / "fit" / "agent")
+    assert load_attack(tmp_path / "fit").record["trials"] == trials
+
+
+def test_a_budget_that_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
+    agent, world = balancing(), EnvSpec("classic", "CartPole-v1")
+    with pytest.raises(BadInput, match="steps must be enough for 32 episodes"):
+        LinearDirector(radius=0.0, steps=2_048).fit(agent, world, 0, out=tmp_path / "fit")
+    assert not (tmp_path / "fit").exists()
+    LinearDirector(radius=0.5, steps=8_000, episodes=4).fit(agent, CARTPOLE, 0, out=tmp_path / "fit")
 
 
 def test_bad_input_is_named() -> None:

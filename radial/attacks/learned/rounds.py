@@ -4,6 +4,7 @@ where copies of their runs are kept.
 How they are trained is in `halving`.
 """
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -41,15 +42,27 @@ class Candidate:
         how = "-warm" if self.warm else "-linear" if self.linear else ""
         return f"{self.kind}-{self.learning_rate:g}-{self.number}{how}"
 
+    @property
+    def title(self) -> str:
+        """For readers."""
+        if not self.trained:
+            return f"{self.kind}, {'linear' if self.linear else 'constants'}"
+        return f"{self.kind}, rate {self.learning_rate:g}, {self.number}{', warm' if self.warm else ''}"
+
 
 @dataclass(frozen=True)
 class Trial:
-    """A finished training, and the agent's mean return under it in validation; lower is stronger."""
+    """A training, and the agent's mean return under it in validation; lower is stronger."""
 
     candidate: Candidate
     round: int
     steps: int
-    validation: float
+    validation: float  # infinite: it was cut, because its episodes did not end within its share of the budget
+
+    @property
+    def cut(self) -> bool:
+        """Whether it ended without a result."""
+        return self.validation == math.inf
 
 
 @dataclass(frozen=True, eq=False)

@@ -28,7 +28,14 @@ _WIDTH = 0.5  # standard deviation with which a training around a constant begin
 
 
 class TooLong(Exception):
-    """The episodes do not end within the budget."""
+    """The episodes do not end within the budget.
+
+    steps  spent on them until then
+    """
+
+    def __init__(self, steps: int) -> None:
+        super().__init__(steps)
+        self.steps = steps
 
 
 class TooFewSteps(BadInput):
@@ -36,15 +43,15 @@ class TooFewSteps(BadInput):
 
 
 class Limited(EnvWrapper):
-    """A vector env that may be stepped so often; then it raises `TooLong`."""
+    """A vector env for so many env steps, and not one more; then it raises `TooLong`."""
 
     def __init__(self, env: VecEnv, limit: int) -> None:
         super().__init__(env)
         self.limit = limit
 
     def step(self, action: Tensor) -> Step:  # noqa: D102
-        if self.env.steps >= self.limit:
-            raise TooLong
+        if self.env.steps + self.env.num_envs > self.limit:
+            raise TooLong(self.env.steps)
         return self.env.step(action)
 
 

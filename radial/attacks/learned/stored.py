@@ -3,7 +3,10 @@
 Nothing in such a folder is executed; a folder that holds no attack is refused in one line.
 """
 
+import hashlib
+import json
 import math
+import warnings
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -13,6 +16,7 @@ from radial.agents import saved
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.attacks.learned.adversaries import FORMS, LearnedAttack
 from radial.attacks.learned.forms import Form, Shift, Steer
+from radial.attacks.learned.records import FIT_RECORD, differing, kept_settings
 from radial.core import checks
 from radial.core.agent import Card
 from radial.core.ball import NORMS
@@ -25,6 +29,7 @@ FACTS: dict[str, type | tuple[type, ...]] = {
     "form": dict, "weights": str, "observation_shape": list, "actions": str, "env": dict, "seed": int, "trials": list,
     "curve": list, "validation_episodes": int, "validation": dict,
 }  # fmt: skip
+LATER_FACTS: dict[str, type | tuple[type, ...]] = {"agent_kind": (str, type(None))}  # attacks from before lack them
 _OWN = ("format", "kind", "sampled", "form", "radius", "p")  # fields of the attack; the others are its record
 
 
@@ -50,6 +55,9 @@ def save_attack(attack: LearnedAttack, folder: str | Path) -> Path:
 
 def load_attack(path: str | Path) -> LearnedAttack:
     """A fitted attack from its folder, or from the folder of its fit."""
+    path = Path(path)
+    if (path / FIT_RECORD).is_file() and not is_fitted(path):
+        raise BadInput(f"{path} holds an unfinished fit: `radial attack fit … --out {path} --resume` finishes it")
     policy = saved.load_agent(path)
     facts = policy.card.recipe.get("attack")
     if facts is None or not isinstance(policy, GaussianAgent | CategoricalAgent):
@@ -64,8 +72,45 @@ def load_attack(path: str | Path) -> LearnedAttack:
         sampled=facts["sampled"],
         policy=policy,
         form=_form(path, facts["kind"], facts["form"]),
-        record={name: facts[name] for name in FACTS if name not in _OWN},
+        record={name: facts[name] for name in (*FACTS, *LATER_FACTS) if name not in _OWN and name in facts},
     )
+
+
+def is_fitted(folder: Path) -> bool:
+    """Whether the fit in a folder has finished."""
+    return (folder / ATTACK_FOLDER / saved.CARD).is_file()
+
+
+def fit_folder(folder: Path, asked: Mapping[str, Any]) -> Path:
+    """The folder of the fit that is asked for, begun or not: this one, or one beside it where this holds another fit.
+
+    asked  as `asked_for` gives it
+    """
+    short = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:8]
+    beside = folder.with_name(f"{folder.name}-{short}")
+    for each in (folder, beside):
+        there = kept_settings(each)
+        if there is not None and not _unlike(asked, there, is_fitted(each)):
+            return each
+    there = kept_settings(folder)
+    if there is None and not is_fitted(folder):
+        return folder
+    why = "does not say with which settings its attack was fitted"
+    if there is not None:
+        why = f"holds a fit with other settings ({', '.join(_unlike(asked, there, is_fitted(folder)))})"
+    warnings.warn(f"{folder} {why}: the one asked for is in {beside.name}", UserWarning, stacklevel=2)
+    return beside
+
+
+def _unlike(asked: Mapping[str, Any], there: Mapping[str, Any], finished: bool) -> list[str]:
+    """The settings that differ; in which simulator a finished attack learned is no matter."""
+    return differing(*(_on_any_backend(each) for each in (asked, there))) if finished else differing(asked, there)
+
+
+def _on_any_backend(settings: Mapping[str, Any]) -> dict[str, Any]:
+    env = settings.get("env", {})
+    options = {name: value for name, value in env.get("options", {}).items() if name != "backend"}
+    return {**settings, "env": {**env, "options": options}}
 
 
 def is_attack(recipe: Mapping[str, Any]) -> bool:
@@ -77,7 +122,8 @@ def _check(path: str | Path, facts: Any) -> None:
     """All facts of this format, each of its type."""
     if not isinstance(facts, dict) or facts.get("format") != ATTACK_FORMAT:
         raise BadInput(f"{path}: the attack's format must be {ATTACK_FORMAT}; a newer radial may be needed")
-    for name, kind in FACTS.items():
+    present = {name: kind for name, kind in LATER_FACTS.items() if name in facts}
+    for name, kind in (FACTS | present).items():
         value = facts.get(name, ...)
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
             raise BadInput(f"{path}: attack.{name} is missing or of the wrong type")
