@@ -70,6 +70,11 @@ class Joining(Protocol):
         """An opponent of this agent in the training of this config."""
 
 
+def norm_of(config: Any) -> float:
+    """The p of the ball that a training's adversary is confined to: its objective's, ∞ for one without a ball."""
+    return float(getattr(config.objective, "p", math.inf))
+
+
 def check_attack(attack: object | None, name: str | None) -> None:
     """Refuse an attack object without its name in a config, and a name without the object."""
     if (attack is None) != (name is None):
@@ -108,9 +113,8 @@ class RolloutAttack:
 
     @classmethod
     def of(cls, attack: Attack, agent: Any, config: Any) -> "RolloutAttack":
-        """As the config of a training says, in the norm of its objective; one without a ball leaves it at ∞."""
-        norm = getattr(config.objective, "p", math.inf)
-        return cls(attack, agent, config.attack_probability, config.compile, norm)
+        """As the config of a training says."""
+        return cls(attack, agent, config.attack_probability, config.compile, norm_of(config))
 
     def begin(self, radius: float) -> bool:
         """Set the radius and take the agent's current weights; return whether there is anything to attack."""

@@ -17,7 +17,7 @@ from radial.core.data import BadInput, Continuous, EnvSpec, VecEnv
 from radial.core.text import nearest
 from radial.envs.make import make_env
 from radial.runs.run import derived_seed
-from radial.training.adversary import Opponent
+from radial.training.adversary import Opponent, norm_of
 from radial.training.ppo import Making, PPOConfig, estimate, set_up
 from radial.training.rollouts import Returns, check_rollout, collect
 from radial.training.sight import PPOAgent, sight_of
@@ -58,7 +58,8 @@ class LearningOpponent:
         assert config.turns is not None, "a config with an adversary that learns has turns"
         self.agent, self.turns, self.probability, self.seed = agent, config.turns, config.attack_probability, seed
         self.form = FORMS[kind]()
-        self.realise = Realiser(agent, self.form, Threat(0.0, torch.inf), config.compile)
+        self.p = norm_of(config)
+        self.realise = Realiser(agent, self.form, Threat(0.0, self.p), config.compile)
         self._make_env = make
         assert agent.observation_shape is not None
         real = isinstance(self.form.actions(agent, agent.observation_shape), Continuous)
@@ -86,7 +87,7 @@ class LearningOpponent:
 
     def begin(self, radius: float) -> bool:
         """Set the radius; return whether there is anything to attack."""
-        self.realise.threat = Threat(radius, torch.inf)
+        self.realise.threat = Threat(radius, self.p)
         return radius > 0
 
     @torch.no_grad()

@@ -15,6 +15,7 @@ from radial.attacks.learned.linear import CrossEntropy, directed
 from radial.attacks.learned.world import AdversaryWorld, Realiser, Threat
 from radial.core.data import BadInput, Discrete
 from radial.runs.run import derived_seed
+from radial.training.adversary import norm_of
 from radial.training.ppo import Making, PPOConfig
 from radial.training.sight import PPOAgent
 
@@ -39,10 +40,11 @@ class Directors:
             raise BadInput(f"attack must be sarl or paad for frames: linear is for vectors, got {shape}")
         self.agent, self.config, self.seed, self._make_env = agent, config, seed, make
         self.turns, self.form, self.steps = config.turns, Steer(), 0
+        self.p = norm_of(config)
         self.attacked = round(config.attack_probability * config.num_envs)
         # A compiled function has one shape, so the rollouts' and the search's are two.
         self.realise, self.realise_search = (
-            Realiser(agent, self.form, Threat(0.0, torch.inf), config.compile) for _ in range(2)
+            Realiser(agent, self.form, Threat(0.0, self.p), config.compile) for _ in range(2)
         )
         space = self.form.actions(agent, shape)
         self.discrete = isinstance(space, Discrete)
@@ -56,7 +58,7 @@ class Directors:
 
     def begin(self, radius: float) -> bool:
         """Set the radius; return whether there is anything to attack."""
-        self.realise.threat = self.realise_search.threat = Threat(radius, torch.inf)
+        self.realise.threat = self.realise_search.threat = Threat(radius, self.p)
         return radius > 0 and self.attacked > 0
 
     @torch.no_grad()

@@ -12,7 +12,8 @@ from radial.attacks.learned.alternating import Alternating
 from radial.attacks.learned.directors import GENERATIONS, POOL, POPULATION, Directors
 from radial.attacks.learned.linear import directed
 from radial.core.data import BadInput, EnvSpec
-from radial.core.schedules import Linear
+from radial.core.schedules import Constant, Linear
+from radial.objectives.surrogate import RadialLikelihood
 from radial.training import ppo
 from radial.training.attacked_training_test import stopped_and_resumed
 from radial.training.ppo import PPOConfig, Turns, train_ppo
@@ -81,3 +82,14 @@ def test_frames_are_refused() -> None:
     agent.observation_shape = (1, 84, 84)
     with pytest.raises(BadInput, match="attack must be sarl or paad for frames"):
         Alternating("linear").join(agent, CONFIG, 0)
+
+
+def test_the_ball_has_the_norm_of_the_objective() -> None:
+    one = opponent(
+        objective=RadialLikelihood(radius=Constant(0.1), kappa=Constant(0.9), p=2), attack_radius=Constant(0.1)
+    )
+    one.begin(0.1)
+    torch.nn.init.orthogonal_(one.agent.network[-1].weight)
+    x = torch.randn(4, 4, generator=torch.Generator().manual_seed(0))
+    moved = (one(x, torch.Generator()) - x)[:3]
+    assert moved.norm(dim=1).tolist() == pytest.approx([0.1] * 3)
