@@ -205,6 +205,11 @@ class Finished:
     returns: tuple[float, ...] = ()
     lengths: tuple[int, ...] = ()
 
+    @property
+    def by_start(self) -> dict[int, float]:
+        """The return from each start, by its number."""
+        return dict(zip(self.numbers, self.returns, strict=True))
+
     def __add__(self, other: "Finished") -> "Finished":
         return Finished(
             self.numbers + other.numbers, self.returns + other.returns, self.lengths + other.lengths

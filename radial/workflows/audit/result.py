@@ -6,12 +6,13 @@ Everything becomes JSON with `to_json`; the headline is in `verdict`, the page i
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from radial.core.data import BadInput
 from radial.evaluation import statistics
+from radial.evaluation.statistics import lowest
 
 NOTICED = 0.1  # of the range of returns: a smaller gap is no clear effect
 ERRORS = 2.0  # standard errors of a gap: a smaller one is no clear effect either
@@ -101,8 +102,25 @@ class Level:
 
     @property
     def worst(self) -> Played | None:
-        """The attack with the largest gap; of several, or where all have the same starts, the lowest mean return."""
-        return min(self.attacks.values(), key=lambda played: (-played.gap, played.mean), default=None)
+        """The strongest attack, on the starts that it shares with the others: the episodes that are reported, too."""
+        return self.attacks[lowest(self._by_start())] if self.attacks else None
+
+    @property
+    def held_out(self) -> dict[str, float] | None:
+        """The return if the strongest attack is chosen on other episodes; None: there are too few.
+
+        Each half of the starts is judged by the attack that was the strongest on the other half, so every episode
+        counts once. `worst` is the least of several noisy means and so a little lower.
+        """
+        returns, found = self._by_start(), []
+        starts = sorted(set[int]().union(*returns.values()))
+        for mine, others in ((starts[::2], starts[1::2]), (starts[1::2], starts[::2])):
+            known = {name: some for name in returns if (some := _at(returns[name], others))}
+            found += list(_at(returns[lowest(known)], mine).values()) if known else []
+        return {"mean": statistics.mean(found), "sem": statistics.sem(found)} if len(found) > 1 else None
+
+    def _by_start(self) -> dict[str, dict[int, float]]:
+        return {name: played.by_start for name, played in self.attacks.items()}
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -111,10 +129,14 @@ class Level:
             "radius": self.radius, "env_units": self.env_units,
             "attacks": [played.to_json() for played in self.attacks.values()],
             "worst": None if worst is None else worst.attack,
-            "worst_return": None if worst is None else worst.mean,
+            "worst_return": None if worst is None else worst.mean, "held_out": self.held_out,
             "acr": self.acr, "gwc": self.gwc, "awc": self.awc, "box": self.box,
             "bracket": None if self.bracket is None else self.bracket.to_json(),
         }  # fmt: skip
+
+
+def _at(returns: Mapping[int, float], starts: Sequence[int]) -> dict[int, float]:
+    return {start: returns[start] for start in starts if start in returns}
 
 
 @dataclass
