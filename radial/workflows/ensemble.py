@@ -198,19 +198,23 @@ class _Ensemble:
         """Those that finished an episode, each in an equal part of the time that is left."""
         tried = []
         for at, attack in enumerate(attacks):
-            with self.clock.within(self.clock.left() / (len(attacks) - at)):
-                member = self.clock.run(attack, partial(self.try_out, attack))
+            member = self.clock.run(attack, partial(self.try_out, attack, len(attacks) - at))
             if member is not None:
                 tried.append(member)
                 self.clock.reserve(self.episodes * self.playing[attack])  # for the report
         return tried
 
-    def try_out(self, attack: str) -> Member:
-        """Fit the attack if it must learn, and play the selection episodes."""
+    def try_out(self, attack: str, coming: int) -> Member:
+        """Fit the attack if it must learn, and play the selection episodes; one that took long to learn plays still.
+
+        coming  attacks that share the time left, this one included
+        """
         begun = time.perf_counter()
-        ready = self._ready(attack)
+        with self.clock.within(self.clock.left() / coming):
+            ready = self._ready(attack)
         fitted = time.perf_counter()
-        found = self._select(ready)
+        with self.clock.within(self.clock.left() / coming):
+            found = self._select(ready)
         ended = time.perf_counter()
         self.playing[attack] = (ended - fitted) / len(found.numbers)
         mean = statistics.mean(found.returns)

@@ -14,7 +14,7 @@ from radial.envs.make import make_env
 from radial.workflows.audit.budget import Clock, OutOfTime, Until
 from radial.workflows.audit.suite import envs_to_fit
 
-RATED = 4  # rollouts by which the speed of learning is measured
+RATED = 2  # rollouts by which the speed of learning is measured
 LEARNING = 0.6  # of an attack's time, to learn: it must play as well
 LEAST_STEPS = 20_000  # fewer teach nothing
 WORTH_COMPILING = 150_000  # steps: to compile takes as long as it saves in these

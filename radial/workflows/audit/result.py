@@ -103,7 +103,7 @@ class Level:
     @property
     def worst(self) -> Played | None:
         """The strongest attack, on the starts that it shares with the others: the episodes that are reported, too."""
-        return self.attacks[lowest(self._by_start())] if self.attacks else None
+        return self.attacks[lowest(self.returns)] if self.attacks else None
 
     @property
     def held_out(self) -> dict[str, float] | None:
@@ -112,14 +112,16 @@ class Level:
         Each half of the starts is judged by the attack that was the strongest on the other half, so every episode
         counts once. `worst` is the least of several noisy means and so a little lower.
         """
-        returns, found = self._by_start(), []
+        returns, found = self.returns, []
         starts = sorted(set[int]().union(*returns.values()))
         for mine, others in ((starts[::2], starts[1::2]), (starts[1::2], starts[::2])):
             known = {name: some for name in returns if (some := _at(returns[name], others))}
             found += list(_at(returns[lowest(known)], mine).values()) if known else []
         return {"mean": statistics.mean(found), "sem": statistics.sem(found)} if len(found) > 1 else None
 
-    def _by_start(self) -> dict[str, dict[int, float]]:
+    @property
+    def returns(self) -> dict[str, dict[int, float]]:
+        """Of each attack, by the number of the start."""
         return {name: played.by_start for name, played in self.attacks.items()}
 
     def to_json(self) -> dict[str, Any]:

@@ -202,10 +202,7 @@ class Work:
     def _played(self, name: str, radius: float, settings: str, found: Finished) -> Played:
         played = Played(name, radius, settings, found.returns, found.lengths, numbers=found.numbers)
         gaps = tuple(played.gaps(self.result.nominal).values())
-        return Played(
-            name, radius, settings, found.returns, found.lengths, statistics.mean(gaps), statistics.sem(gaps),
-            found.numbers,
-        )  # fmt: skip
+        return replace(played, gap=statistics.mean(gaps), gap_sem=statistics.sem(gaps))
 
     def _fitted(self, name: str, radius: float, seconds: float = math.inf) -> Attack:
         """The attack; one that learns does so once in the time of all radii, or once for each, in envs of its own."""
@@ -213,9 +210,8 @@ class Work:
         if key in self.late:
             raise OutOfTime
         if key not in self.fitted:
-            many = 1 if isinstance(made, Aiming) else max(1, len(self.result.levels))
             try:
-                with self.clock.within(many * seconds):
+                with self.clock.within(seconds * (1 if isinstance(made, Aiming) else max(1, len(self.result.levels)))):
                     self.fitted[key] = self._fit(name, made) if isinstance(made, Fittable) else made
             except OutOfTime:
                 self.late.add(key)
@@ -354,8 +350,7 @@ class Work:
         for level, found in zip(result.levels, proven, strict=True):
             level.awc = awc_facts(found)
             level.bracket = bracket(level, found, self.numbers, least)
-            returns = {name: played.by_start for name, played in level.attacks.items()}
-            warning = masking(returns, level.radius, result.width)
+            warning = masking(level.returns, level.radius, result.width)
             result.warnings += [] if warning is None else [warning]
         result.verdict = headline(result, attacked=bool(self.clean.names))
         result.notes += selection(result)
