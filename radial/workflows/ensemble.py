@@ -23,7 +23,7 @@ from radial.evaluation import statistics
 from radial.evaluation.play import Evaluation, Fittable, check_spaces, evaluate, side_by_side, spec_of, streams
 from radial.evaluation.statistics import Key, lowest
 from radial.runs.run import derived_seed
-from radial.workflows.audit.budget import Clock, Finished, OutOfTime, Until
+from radial.workflows.audit.budget import RESERVED, Clock, Finished, OutOfTime, Until
 from radial.workflows.audit.learning import fit_in_time
 from radial.workflows.audit.suite import ENVS_OF_FRAMES, aimed, applicable, attacks_of, chosen, masking
 
@@ -223,7 +223,8 @@ class _Ensemble:
 
     def report(self, best: Member) -> Evaluation:
         """The strongest attack on the reported episodes, as many of them as the rest of the budget has room for."""
-        room = self.clock.until_the_end() / self.playing[best.attack]
+        left = max(self.clock.until_the_end(), (self.clock.seconds or 0.0) * RESERVED)  # even if another took too long
+        room = left / max(self.playing[best.attack], 1e-9)
         episodes = max(1, min(self.episodes, int(min(room, self.episodes))))
         count = min(self.num_envs, episodes)
         with closing(make_env(self.spec, count, streams(self.seed)[0])) as world:

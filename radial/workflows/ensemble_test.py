@@ -6,6 +6,7 @@ import radial as rr
 from radial.attacks import ATTACKS
 from radial.attacks.learned.adversaries import LearnedAttack, LinearDirector
 from radial.attacks.learned.strong import StrongestPGD, StrongPGD
+from radial.attacks.transfer import Transfer
 from radial.core.data import BadInput, EnvSpec
 from radial.workflows.audit.budget import Clock, OutOfTime, Until
 from radial.workflows.audit.learning import fit_in_time
@@ -134,6 +135,20 @@ def test_losses_share_the_time_and_count_with_what_they_finished(hurried: list[f
     assert {"cross-entropy, one run", "divergence", "margin"} <= set(found.returns)
     with pytest.raises(OutOfTime):
         fit_in_time(strong, rr.load("cartpole-dqn"), SHORT, 0, Clock(30.0))
+
+
+def test_learning_after_the_last_step_is_stopped_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    batches, late = [0], Clock(1_000.0)
+
+    def expire() -> None:
+        batches[0] += 1
+        if batches[0] == 5:
+            raise OutOfTime
+
+    monkeypatch.setattr(late, "tick", expire)
+    with pytest.raises(OutOfTime):
+        fit_in_time(Transfer(), rr.load("cartpole-dqn"), SHORT, 0, late)
+    assert batches[0] == 5
 
 
 def test_it_can_be_limited_to_critical_moments() -> None:

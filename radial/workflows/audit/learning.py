@@ -5,6 +5,7 @@ from contextlib import closing, suppress
 from dataclasses import replace
 from typing import Any
 
+from radial.attacks.fitting import between_minibatches
 from radial.attacks.learned.adversaries import Adversary, LearnedAttack
 from radial.attacks.learned.screening import TooFewSteps
 from radial.attacks.learned.strong import StrongPGD
@@ -28,7 +29,8 @@ def fit_in_time(attack: Any, agent: Agent, spec: EnvSpec, seed: int, clock: Cloc
         if isinstance(attack, StrongPGD):
             return _losses(attack, agent, spec, seed, clock)
         count = envs_to_fit(attack, agent)
-        with closing(Until(make_env(spec, count, seed), clock, range(count))) as world:
+        world = Until(make_env(spec, count, seed), clock, range(count))
+        with closing(world), between_minibatches(clock.tick):
             fitted: Attack = attack.fit(agent, world, seed)
             return fitted
 
