@@ -18,6 +18,7 @@ from radial.workflows.audit.suite import envs_to_fit
 RATED = 2  # rollouts by which the speed of learning is measured
 LEARNING = 0.6  # of an attack's time, to learn: it must play as well
 LEAST_STEPS = 20_000  # fewer teach nothing
+LEAST_TIME = 5.0  # seconds: in less not even the fastest env makes so many
 WORTH_COMPILING = 150_000  # steps: to compile takes as long as it saves in these
 
 
@@ -63,7 +64,8 @@ def _adversary(attack: Adversary, agent: Agent, spec: EnvSpec, seed: int, clock:
 
 
 def _affordable(attack: Adversary, agent: Agent, spec: EnvSpec, seed: int, clock: Clock) -> int:
-    clock.tick()
+    if clock.left() < LEAST_TIME:
+        raise OutOfTime
     trial = replace(attack.briefly(RATED), compile=False)
     begun = time.perf_counter()
     trial.fit(agent, spec, seed)
