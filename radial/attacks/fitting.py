@@ -4,8 +4,9 @@ The models, and how they are turned against the agent, are in `sarsa`, `compound
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 import torch
@@ -134,6 +135,24 @@ def fresh_mlp(sizes: Sequence[int], rng: torch.Generator) -> nn.Sequential:
     return network
 
 
+# A fit may learn for long after its last env step, and has no other place where a clock could stop it.
+_between: ContextVar[Callable[[], None] | None] = ContextVar("between minibatches", default=None)
+
+
+@contextmanager
+def between_minibatches(tick: Callable[[], None]) -> Iterator[None]:
+    """Call `tick` before every minibatch; it may raise to end the learning."""
+    token = _between.set(tick)
+    try:
+        yield
+    finally:
+        _between.reset(token)
+
+
 def minibatches(count: int, parts: int, rng: torch.Generator) -> Iterator[Tensor]:
     """The numbers 0 … count − 1 in random order, cut into `parts` pieces."""
-    yield from torch.randperm(count, generator=rng).tensor_split(parts)
+    tick = _between.get()
+    for rows in torch.randperm(count, generator=rng).tensor_split(parts):
+        if tick is not None:
+            tick()
+        yield rows

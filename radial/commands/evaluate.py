@@ -92,11 +92,10 @@ def evaluate(
         raise BadInput(f"{agent}: no environment recorded; pass --env, such as --env {near}")
     if attack == WORST:
         others = {
-            "--stochastic": stochastic, "--first-finished": first_finished, "--timing": timing, "--trace": trace,
-            "--video": video,
+            "--stochastic": stochastic, "--first-finished": first_finished, "--trace": trace, "--video": video,
         }  # fmt: skip
         refused = [name for name, given in others.items() if given not in (False, None)]
-        _worst(loaded, where, epsilon, norm, episodes, seed, num_envs, budget, agent, json, refused)
+        _worst(loaded, where, epsilon, norm, timing, episodes, seed, num_envs, budget, agent, json, refused)
         return
     with progress(episodes, "episodes") as show, warnings_said():
         if (trace or video) is not None and isinstance(chosen, Fittable):
@@ -117,7 +116,8 @@ def evaluate(
     if json:
         print_json(facts)
         return
-    _print(agent, result, [("attack", attack if attack == "none" else f"{attack} at {_ball(epsilon, norm)}")])
+    how = f"{attack} at {_ball(epsilon, norm)}" + ("" if timing is None else f", in {timing:g} of the steps")
+    _print(agent, result, [("attack", attack if attack == "none" else how)])
 
 
 def _ball(radius: float, p: float) -> str:
@@ -141,8 +141,8 @@ def _print(agent: str, result: "Evaluation", first: list[tuple[str, str]]) -> No
 
 
 def _worst(
-    loaded: "Loaded", where: "EnvSpec", radius: float, p: float, episodes: int, seed: int, num_envs: int | None,
-    budget: float | None, agent: str, as_json: bool, refused: list[str],
+    loaded: "Loaded", where: "EnvSpec", radius: float, p: float, timing: float | None, episodes: int, seed: int,
+    num_envs: int | None, budget: float | None, agent: str, as_json: bool, refused: list[str],
 ) -> None:  # fmt: skip
     """The strongest of all attacks, and how each of them did."""
     from radial.workflows.ensemble import worst_of
@@ -151,8 +151,9 @@ def _worst(
         raise BadInput(f"--attack {WORST} takes no {' or '.join(refused)}")
     with warnings_said():
         found = worst_of(
-            loaded, where, radius, episodes, seed, budget=budget, p=p, num_envs=num_envs, name=agent, progress=say
-        )
+            loaded, where, radius, episodes, seed, budget=budget, p=p, timing=timing, num_envs=num_envs, name=agent,
+            progress=say,
+        )  # fmt: skip
     if as_json:
         print_json(found.to_json())
         return

@@ -4,45 +4,44 @@ The least of several noisy means is too low, and an attack chosen on few episode
 mended by using every episode twice, once to choose and once to report, but never for itself.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from radial.core.data import BadInput
 from radial.evaluation import statistics
 
-Key = TypeVar("Key")
+Attacking = TypeVar("Attacking")
 
 
 @dataclass(frozen=True)
-class CrossFitted(statistics.Averaged, Generic[Key]):
+class CrossFitted(statistics.Averaged, Generic[Attacking]):
     """Reported returns, each half of them under the attack that left least on all other episodes.
 
-    attacks  of the even and of the odd episodes; most often the same
+    attacks  of the two halves, every second start each; most often the same
     """
 
-    attacks: tuple[Key, Key]
+    attacks: tuple[Attacking, ...]
     returns: tuple[float, ...]
 
 
-def cross_fitted(chosen_on: Mapping[Key, Sequence[float]], reported: Mapping[Key, Sequence[float]]) -> CrossFitted[Key]:
-    """The return under the strongest attack.
+def cross_fitted(
+    returns: Mapping[Attacking, Mapping[int, float]], reported: Collection[int]
+) -> CrossFitted[Attacking] | None:
+    """The return under the strongest attack; None where nothing is left to choose by, or to report.
 
-    For the even reported episodes the attack is the one with the lowest mean over the selection episodes and the odd
-    reported ones; for the odd episodes the other way round. Of equal attacks the first counts.
-
-    chosen_on  returns on the selection episodes, by attack; may be empty for all
-    reported   returns on the reported episodes, which start alike for all attacks
+    returns   of each attack, by the number of the start, alike for all attacks; some may lack some
+    reported  the starts to report on; the others serve the choice alone
     """
-    if len({len(returns) for returns in reported.values()}) != 1:
-        raise BadInput("reported must be as many episodes for each attack, and at least one attack")
-    halves = (slice(0, None, 2), slice(1, None, 2))
-
-    def strongest_without(half: slice) -> Key:
-        other = halves[1] if half == halves[0] else halves[0]
-        seen = {key: [*chosen_on.get(key, ()), *returns[other]] for key, returns in reported.items()}
-        return min(seen, key=lambda key: statistics.mean(seen[key] or list(reported[key])))
-
-    even, odd = (strongest_without(half) for half in halves)
-    count = len(reported[even])
-    return CrossFitted((even, odd), tuple(reported[odd if number % 2 else even][number] for number in range(count)))
+    starts, attacks, found = sorted(reported), list[Attacking](), list[float]()
+    for half in (starts[::2], starts[1::2]):
+        others = {
+            attack: rest
+            for attack, all_of_it in returns.items()
+            if (rest := {start: value for start, value in all_of_it.items() if start not in half})
+        }
+        if not others:
+            continue
+        strongest = statistics.lowest(others)
+        attacks.append(strongest)
+        found += [returns[strongest][start] for start in half if start in returns[strongest]]
+    return CrossFitted(tuple(attacks), tuple(found)) if found else None

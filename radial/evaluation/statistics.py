@@ -4,12 +4,15 @@ Plain functions of numbers; how the returns came about is not known here.
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from radial.core.data import BadInput
+
+Key = TypeVar("Key")
 
 
 class Averaged:
@@ -42,6 +45,25 @@ def sem(returns: Sequence[float]) -> float:
     """Standard error of the mean as the paper prints it: the population's standard deviation over √n."""
     values = _tensor(returns)
     return float(values.std(correction=0)) / math.sqrt(len(values))
+
+
+def gains(first: Mapping[int, float], second: Mapping[int, float]) -> list[float]:
+    """What the first has above the second, at each start that both finished."""
+    return [first[start] - second[start] for start in first if start in second]
+
+
+def lowest(returns: Mapping[Key, Mapping[int, float]]) -> Key:
+    """The one with the lowest mean return, by start; of equal ones the first.
+
+    Two are compared on the starts that both finished: what was cut off has rather the short episodes, and must not win
+    by them. Whoever finished most is ahead until another one beats it there.
+    """
+    best, *others = sorted(returns, key=lambda each: -len(returns[each]))
+    for other in others:
+        found = gains(returns[best], returns[other])
+        if found and mean(found) > 0:
+            best = other
+    return best
 
 
 def correlation(first: Sequence[float], second: Sequence[float]) -> float | None:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from radial.core.data import BadInput
-from radial.evaluation.statistics import bootstrap_ci, correlation, iqm, iqm_ci95, mean, sem
+from radial.evaluation.statistics import bootstrap_ci, correlation, gains, iqm, iqm_ci95, lowest, mean, sem
 
 
 def test_by_hand() -> None:
@@ -73,3 +73,13 @@ def test_correlation_by_hand() -> None:
     assert correlation([1.0, 2.0, 3.0], [2.0, 4.0, 6.0]) == pytest.approx(1.0)
     assert correlation([1.0, -1.0, 1.0, -1.0], [1.0, 1.0, -1.0, -1.0]) == pytest.approx(0.0)
     assert correlation([1.0, 1.0], [0.0, 3.0]) is None  # what does not vary says nothing
+
+
+def test_the_lowest_is_found_on_shared_starts() -> None:
+    """What was cut off has the short episodes: by their means b would win, from the same start a does."""
+    a, b, elsewhere = {0: 10.0, 1: 500.0}, {0: 20.0}, {7: 0.0}
+    assert gains(b, a) == [10.0]
+    assert lowest({"b": b, "a": a}) == "a"
+    assert lowest({"a": a, "b": {0: 5.0}}) == "b"
+    assert lowest({"a": a, "elsewhere": elsewhere}) == "a"
+    assert lowest({"first": a, "equal": dict(a)}) == "first"

@@ -108,14 +108,16 @@ class CellBoard:
         """The results of an agent at the radii where all are known; None: not even at the first."""
         self.clock = Clock(0.0)
         returns, worst, certificate = {}, {}, {}
-        chosen_on: dict[tuple[str, float], Sequence[float]] = {}
-        reported: dict[tuple[str, float], Sequence[float]] = {}
+        by_start: dict[tuple[str, float], dict[int, float]] = {}  # −1, −2, … are the selection episodes
         with suppress(OutOfTime):
             for radius in challenge.radii:
-                returns[radius], chosen, certificate[radius] = self._level(entrant, challenge, radius)
-                chosen_on |= {(name, radius): episodes for name, episodes in chosen.items()}
-                reported |= {(name, radius): cell.facts["returns"] for name, cell in returns[radius].items()}
-                worst[radius] = cross_fitted(chosen_on, reported)
+                returns[radius], chosen_on, certificate[radius] = self._level(entrant, challenge, radius)
+                for name, cell in returns[radius].items():
+                    selection = {-1 - number: value for number, value in enumerate(chosen_on[name])}
+                    by_start[name, radius] = selection | dict(enumerate(cell.facts["returns"]))
+                found = cross_fitted(by_start, range(challenge.episodes))
+                assert found is not None, "a level has attacks and selection episodes"
+                worst[radius] = found
         if not returns:
             return None
         clean = self._cell(entrant, challenge, _CLEAN, 0.0, SEED, challenge.episodes)

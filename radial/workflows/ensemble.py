@@ -1,7 +1,7 @@
 """`worst_of`: every attack that applies, under one budget of time; the strongest one's return is reported.
 
 The strongest is chosen on episodes of its own, so that the reported mean is not the least of many noisy ones. Which
-attacks apply is in `audit.suite`; the loop that plays is in `evaluation`.
+attacks apply is in `audit.suite`, how they learn in time in `audit.learning`; the loop that plays is in `evaluation`.
 """
 
 import math
@@ -10,25 +10,26 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from radial.agents.foreign import as_agent
-from radial.attacks.learned.adversaries import Adversary
+from radial.attacks.timing import Timed
 from radial.core.agent import Agent, Attack
 from radial.core.checks import check_whole, is_finite
-from radial.core.data import BadInput, EnvSpec
+from radial.core.data import BadInput, EnvSpec, VecEnv
 from radial.core.text import spell_radius
 from radial.envs.make import make_env
 from radial.evaluation import statistics
 from radial.evaluation.play import Evaluation, Fittable, check_spaces, evaluate, side_by_side, spec_of, streams
+from radial.evaluation.statistics import Key, lowest
 from radial.runs.run import derived_seed
-from radial.workflows.audit.budget import Clock, Until
+from radial.workflows.audit.budget import RESERVED, Clock, Finished, OutOfTime, Until
 from radial.workflows.audit.learning import fit_in_time
-from radial.workflows.audit.suite import aimed, applicable, attacks_of, chosen, envs_to_fit, masking
+from radial.workflows.audit.suite import ENVS_OF_FRAMES, aimed, applicable, attacks_of, chosen, masking
 
 FLOOR = "none"  # the adversary may leave an observation alone, so no agent's worst case is above its clean return
 Say = Callable[[str], None]
-_Key = TypeVar("_Key")
+NOTHING_TRIED = "nothing was tried: no attack finished an episode, and this is the clean return"
 
 
 @dataclass(frozen=True)
@@ -36,16 +37,24 @@ class Member(statistics.Averaged):
     """One attack of the ensemble on the selection episodes.
 
     settings  of the attack, as it was fitted        seconds  of fitting and playing
+    numbers   of the starts it finished: all of them unless the budget cut it off
     """
 
     attack: str
     settings: str
     returns: tuple[float, ...]
     seconds: float
+    numbers: tuple[int, ...]
+
+    @property
+    def by_start(self) -> dict[int, float]:
+        """The return from each start, by its number."""
+        return dict(zip(self.numbers, self.returns, strict=True))
 
     def to_json(self) -> dict[str, Any]:
         """Plain values that `json` can write."""
-        return {**vars(self), "returns": list(self.returns), "mean": self.mean, "sem": self.sem}
+        lists = {"returns": list(self.returns), "numbers": list(self.numbers)}
+        return {**vars(self), **lists, "mean": self.mean, "sem": self.sem}
 
 
 @dataclass(frozen=True)
@@ -54,8 +63,8 @@ class WorstOf:
 
     attack      the strongest on the selection episodes
     evaluation  under it, on the reported episodes
-    members     every attack that was tried, on the selection episodes, which start alike for all
-    left_out    attacks that do not apply, and why        cuts  those the budget had no time for
+    members     every attack that finished a selection episode; these start alike for all
+    left_out    attacks that do not apply, and why        cuts  what the budget had no time for
     """
 
     attack: str
@@ -99,6 +108,7 @@ def worst_of(
     attacks: str | Sequence[str] | None = None,
     budget: float | None = None,
     p: float = math.inf,
+    timing: float | None = None,
     num_envs: int | None = None,
     name: str | None = None,
     progress: Say | None = None,
@@ -109,7 +119,10 @@ def worst_of(
     lowest mean return is then played on the episodes of `seed`. No attack at all is one of the candidates.
 
     attacks  names in `ATTACKS`; default: all that apply
-    budget   minutes for everything; None: as long as it takes. Attacks there was no time for are listed in `cuts`
+    budget   minutes for everything; None: as long as it takes. Each attack has an equal part of what is left, the
+             cheap ones first; one that is cut off counts with the episodes it finished, on which others are compared
+             with it. Whatever there was no time for is listed in `cuts`
+    timing   perturb critical moments only, in this share of the steps; None: all steps
     """
     agent, spec = as_agent(agent), spec_of(env)
     episodes, seed = check_whole("episodes", episodes, 1), check_whole("seed", seed, 0)
@@ -120,78 +133,139 @@ def worst_of(
     with closing(make_env(spec, 1, seed)) as probe:
         check_spaces(agent, probe)
         names, left_out = applicable(agent, probe.observation_shape)
+        few = ENVS_OF_FRAMES if len(probe.observation_shape) > 1 else count
     clock = Clock(None if budget is None else 60 * budget)
-    work = _Ensemble(agent, spec, float(radius), p, episodes, seed, count, clock, name, progress or (lambda text: None))
+    told = progress or (lambda text: None)
+    work = _Ensemble(
+        agent, spec, float(radius), p, timing, episodes, seed, count, min(few, count), clock, name, told,
+    )  # fmt: skip
     wanted = [FLOOR, *chosen(names, left_out, asked)]
-    tried = [member for each in wanted if (member := clock.run(each, partial(work.try_out, each))) is not None]
+    tried = work.try_all(wanted)
     if clock.stopped:
         raise KeyboardInterrupt
-    if len(tried) < min(2, len(wanted)):
-        raise BadInput(f"budget is too small: {budget:g} minutes ended before the first attack had played its episodes")
-    best = strongest({member.attack: member.returns for member in tried})
-    returns = {member.attack: dict(enumerate(member.returns)) for member in tried}
+    if not tried or tried[0].attack != FLOOR:
+        raise BadInput(f"budget is too small: {budget:g} minutes ended before a clean episode did")
+    returns = {member.attack: member.by_start for member in tried}
+    best = next(member for member in tried if member.attack == lowest(returns))
     width = tried[0].mean - min(member.mean for member in tried)  # of what any attack could change
-    return WorstOf(
-        best, work.play(best, seed, None), tuple(tried), work.selection_seed, left_out,
-        tuple(clock.cuts([float(radius)])), masking(returns, float(radius), width),
-    )  # fmt: skip
+    warning = NOTHING_TRIED if len(tried) == 1 else masking(returns, float(radius), width)
+    reported = work.report(best)
+    cuts = [*clock.cuts([float(radius)]), *_fewer("selection episodes of ", tried, episodes)]
+    cuts += [] if reported.episodes == episodes else [f"reported episodes: {reported.episodes} of {episodes}"]
+    return WorstOf(best.attack, reported, tuple(tried), work.selection_seed, left_out, tuple(cuts), warning)
 
 
-def strongest(returns: Mapping[_Key, Sequence[float]]) -> _Key:
-    """The attack with the lowest mean return; of equal ones the first."""
-    return min(returns, key=lambda attack: statistics.mean(returns[attack]))
+def strongest(returns: Mapping[Key, Sequence[float]]) -> Key:
+    """The attack with the lowest mean return, all having played from the same starts; of equal ones the first."""
+    return lowest({attack: dict(enumerate(found)) for attack, found in returns.items()})
+
+
+def _fewer(what: str, tried: Sequence[Member], episodes: int) -> list[str]:
+    """The attacks that were cut off in the middle."""
+    counts = ((member.attack, len(member.returns)) for member in tried)
+    return [f"{what}{attack}: {count} of {episodes}" for attack, count in counts if count < episodes]
 
 
 @dataclass
 class _Ensemble:
+    """An ensemble at work.
+
+    together  selection episodes that are played side by side; few on frames, so that some end before time does
+    playing   seconds of one episode of each attack
+    """
+
     agent: Agent
     spec: EnvSpec
     radius: float
     p: float
+    timing: float | None
     episodes: int
     seed: int
     num_envs: int
+    together: int
     clock: Clock
     name: str | None
     say: Say
     fitted: dict[str, Attack] = field(default_factory=dict)
+    playing: dict[str, float] = field(default_factory=dict)
 
     @property
     def selection_seed(self) -> int:
         """Of the episodes on which the strongest is chosen: never those of the report."""
         return derived_seed(self.seed, "selection")
 
-    def try_out(self, attack: str) -> Member:
-        """Fit the attack if it must learn, and play the selection episodes."""
+    def try_all(self, attacks: Sequence[str]) -> list[Member]:
+        """Those that finished an episode, each in an equal part of the time that is left."""
+        tried = []
+        for at, attack in enumerate(attacks):
+            member = self.clock.run(attack, partial(self.try_out, attack, len(attacks) - at))
+            if member is not None:
+                tried.append(member)
+                self.clock.reserve(self.episodes * self.playing[attack])  # for the report
+        return tried
+
+    def try_out(self, attack: str, coming: int) -> Member:
+        """Fit the attack if it must learn, and play the selection episodes; one that took long to learn plays still.
+
+        coming  attacks that share the time left, this one included
+        """
         begun = time.perf_counter()
-        found = self.play(attack, self.selection_seed, self.clock)
-        seconds = time.perf_counter() - begun
-        self.clock.reserve(seconds)  # for the report
-        self.say(f"{attack} at ε = {spell_radius(self.radius)}: {found.mean:.1f} in {seconds:.0f} s")
-        return Member(attack, found.attack, found.returns, seconds)
+        with self.clock.within(self.clock.left() / coming):
+            ready = self._ready(attack)
+        fitted = time.perf_counter()
+        with self.clock.within(self.clock.left() / coming):
+            found = self._select(ready)
+        ended = time.perf_counter()
+        self.playing[attack] = (ended - fitted) / len(found.numbers)
+        mean = statistics.mean(found.returns)
+        self.say(f"{attack} at ε = {spell_radius(self.radius)}: {mean:.1f} in {ended - begun:.0f} s")
+        return Member(attack, "none" if ready is None else repr(ready), found.returns, ended - begun, found.numbers)
 
-    def play(self, attack: str, seed: int, clock: Clock | None) -> Evaluation:
-        """Episodes under an attack; with a clock, only while there is time."""
-        ready = None if attack == FLOOR else self._ready(attack)
-        made = make_env(self.spec, self.num_envs, streams(seed)[0])
-        with closing(made if clock is None else Until(made, clock, range(self.num_envs))) as world:
-            return evaluate(
-                self.agent, world, ready, self.radius, self.episodes, seed, num_envs=self.num_envs, p=self.p,
-                name=self.name,
-            )  # fmt: skip
+    def report(self, best: Member) -> Evaluation:
+        """The strongest attack on the reported episodes, as many of them as the rest of the budget has room for."""
+        left = max(self.clock.until_the_end(), (self.clock.seconds or 0.0) * RESERVED)  # even if another took too long
+        room = left / max(self.playing[best.attack], 1e-9)
+        episodes = max(1, min(self.episodes, int(min(room, self.episodes))))
+        count = min(self.num_envs, episodes)
+        with closing(make_env(self.spec, count, streams(self.seed)[0])) as world:
+            return self._evaluate(world, self._ready(best.attack), episodes, self.seed)
 
-    def _ready(self, name: str) -> Attack:
+    def _select(self, ready: Attack | None) -> Finished:
+        """The selection episodes, some side by side; those that ended count where the time does."""
+        found, seed = Finished(), self.selection_seed
+        for first in range(0, self.episodes, self.together):
+            numbers = range(first, min(first + self.together, self.episodes))
+            made = make_env(self.spec, len(numbers), streams(seed)[0], numbers=numbers)
+            with closing(Until(made, self.clock, numbers)) as world:
+                try:
+                    self._evaluate(world, ready, len(numbers), seed)
+                except OutOfTime:
+                    found = found + world.finished()
+                    if not found.numbers:
+                        raise
+                    return found
+                found = found + world.finished()
+        return found
+
+    def _evaluate(self, world: VecEnv, attack: Attack | None, episodes: int, seed: int) -> Evaluation:
+        return evaluate(self.agent, world, attack, self.radius, episodes, seed, p=self.p, name=self.name)
+
+    def _ready(self, name: str) -> Attack | None:
         """The attack, fitted once in envs of its own."""
+        if name == FLOOR:
+            return None
         if name not in self.fitted:
             made, _ = aimed(name, self.radius, self.p)
-            self.fitted[name] = self._fit(name, made) if isinstance(made, Fittable) else made
+            self.fitted[name] = self._fit(name, made) if self.timing is None else self._timed(self._fit(name, made))
         return self.fitted[name]
 
     def _fit(self, name: str, attack: Any) -> Attack:
-        seed = streams(self.seed)[1]
+        if not isinstance(attack, Fittable):
+            ready: Attack = attack
+            return ready
         self.say(f"fitting {name}")
-        if isinstance(attack, Adversary):
-            return fit_in_time(attack, self.agent, self.spec, seed, self.clock)
-        envs = envs_to_fit(attack, self.agent)
-        with closing(Until(make_env(self.spec, envs, seed), self.clock, range(envs))) as world:
-            return attack.fit(self.agent, world, seed)
+        return fit_in_time(attack, self.agent, self.spec, streams(self.seed)[1], self.clock)
+
+    def _timed(self, attack: Attack) -> Attack:
+        assert self.timing is not None
+        return Timed(attack, self.timing).fit(self.agent, self.spec, streams(self.seed)[1])

@@ -5,7 +5,8 @@ its own, with equal seeds, and the lowest mean return decides.
 """
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from radial.agents.foreign import as_agent
 from radial.attacks.fitting import check_spaces_of
-from radial.attacks.gradient import PGD, Critic, Memoryless, attackable
+from radial.attacks.gradient import MAD, PGD, Critic, Memoryless, attackable
 from radial.attacks.learned.forms import Steer
 from radial.core import checks
 from radial.core.agent import Agent, Attack
@@ -22,9 +23,11 @@ from radial.core.data import BadInput, Discrete, EnvSpec, VecEnv
 from radial.envs.make import make_env
 from radial.envs.wrapper import as_trained
 from radial.evaluation.play import play, under_attack
-from radial.evaluation.statistics import mean
+from radial.evaluation.statistics import lowest, mean
 
 STEPS, STEP_SIZE, RESTARTS = 20, 0.25, 5
+# plays an attack in fresh envs, so many losses being still to come: the return from each start that was finished
+Rehearse = Callable[[Attack, VecEnv, int], Mapping[int, float]]
 MOST_TARGETS = {1: 18, 3: 6}  # actions, at most, that get a loss of their own; by the axes of an observation
 
 
@@ -70,85 +73,87 @@ class StrongestPGD(Memoryless):
 
 @dataclass(frozen=True)
 class StrongPGD:
-    """PGD as in the papers, and with restarts on cross-entropy and margin, towards each action, and on the value.
+    """PGD and MAD as in the papers, with restarts on cross-entropy and margin, towards each action, and on the value.
 
     radius    None: set by `aimed`, which `evaluate` calls
     episodes  of each loss, whose seeds nothing else uses; on frames a fifth of them
-    num_envs  of a VecEnv for `fit`, whose rows the losses share: it is played through once
     """
 
     radius: float | None = None
     p: float = math.inf
     episodes: int = 10
-    num_envs: int = 40
 
     def __post_init__(self) -> None:
-        checks.whole(self, "episodes", "num_envs")
+        checks.whole(self, "episodes")
 
     def aimed(self, radius: float, p: float) -> "StrongPGD":
         """The same for a radius and a norm, unless a radius is set."""
         return self if self.radius is not None else replace(self, radius=radius, p=p)
 
     def members(self, agent: Agent, shape: tuple[int, ...]) -> dict[str, Attack]:
-        """The attacks that compete, by their loss."""
-        strong = {"steps": STEPS, "step_size": STEP_SIZE, "restarts": RESTARTS}
+        """The attacks that compete, by their loss; those with restarts, which cost most, come last."""
+        strong = PGD(steps=STEPS, step_size=STEP_SIZE, restarts=RESTARTS)
         if isinstance(agent.actions, Discrete):
-            members: dict[str, Attack] = {"cross-entropy, one run": PGD(), "margin": PGD(**strong, loss="margin")}  # type: ignore[arg-type]
-            members["cross-entropy"] = PGD(**strong)  # type: ignore[arg-type]
+            members: dict[str, Attack] = {"cross-entropy, one run": PGD(), "divergence": MAD()}
+            last: dict[str, Attack] = {"margin": replace(strong, loss="margin"), "cross-entropy": strong}
             targets = agent.actions.n
         else:
-            members = {"distance, one run": PGD(), "distance": PGD(**strong)}  # type: ignore[arg-type]
+            members, last = {"distance, one run": PGD(), "distance, with noise": MAD()}, {"distance": strong}
             targets = 2 * agent.actions.size
         if agent.has_value:
             members["value"] = Critic()
         if targets <= MOST_TARGETS.get(len(shape), 0):
             members |= {f"target {target}": Targeted(target) for target in range(targets)}
-        return members
+        return members | last
 
     def fit(self, agent: Agent, env: EnvSpec | VecEnv, seed: int) -> StrongestPGD:
-        """Play each loss, and return the one under which the agent fared worst."""
+        """Play each loss, and return the one under which the agent fared worst.
+
+        env  a VecEnv can be played through once: the losses share its rows, so their starts differ
+        """
         agent = as_agent(agent)
+        if not isinstance(env, EnvSpec):
+            check_spaces_of(agent, env)
+            return self._side_by_side(agent, env, seed)
+
+        def rehearse(attack: Attack, world: VecEnv, _: int) -> dict[int, float]:
+            return dict(enumerate(self.played(agent, world, attack, seed)))
+
+        return self.in_turn(agent, env, seed, rehearse)
+
+    def in_turn(self, agent: Agent, spec: EnvSpec, seed: int, rehearse: Rehearse) -> StrongestPGD:
+        """The worst loss of all, each played from the same starts; one without a finished episode is left out."""
+        with closing(make_env(spec, 1, seed)) as probe:
+            check_spaces_of(agent, probe)
+            shape = probe.observation_shape
+        members = self.members(agent, shape)
+        count = self.episodes if len(shape) == 1 else max(1, self.episodes // 5)
+        returns = {}
+        for at, (name, attack) in enumerate(members.items()):
+            with closing(make_env(spec, count, seed)) as world:
+                returns[name] = rehearse(attack, world, len(members) - at)
+        return _worst(members, {name: found for name, found in returns.items() if found})
+
+    def played(self, agent: Agent, env: VecEnv, attack: Attack, seed: int) -> tuple[float, ...]:
+        """Returns of one episode in each env under one of the losses."""
         if self.radius is None:
             raise BadInput("radius must be set: which loss hurts most depends on it")
-        if isinstance(env, EnvSpec):
-            returns, members = self._in_turn(agent, env, seed)
-        else:
-            check_spaces_of(agent, env)
-            members = self.members(agent, env.observation_shape)
-            returns = self._side_by_side(agent, env, members, seed)
-        loss = min(returns, key=lambda name: returns[name])
-        return StrongestPGD(loss, members[loss], returns)
-
-    def _in_turn(self, agent: Agent, spec: EnvSpec, seed: int) -> tuple[dict[str, float], dict[str, Attack]]:
-        """Equal seeds for all: the same episodes as far as the attacks leave them."""
-        returns: dict[str, float] = {}
-        members: dict[str, Attack] = {}
-        number = 0
-        while not members or number < len(members):
-            env = make_env(spec, self.episodes, seed)
-            try:
-                check_spaces_of(agent, env)
-                members = members or self.members(agent, env.observation_shape)
-                name = list(members)[number]
-                episodes = self.episodes if len(env.observation_shape) == 1 else max(1, self.episodes // 5)
-                returns[name] = mean(self._played(agent, env, members[name], episodes, seed))
-            finally:
-                env.close()
-            number += 1
-        return returns, members
-
-    def _side_by_side(self, agent: Agent, env: VecEnv, members: Mapping[str, Attack], seed: int) -> dict[str, float]:
-        """Env i plays under loss i mod their number; losses beyond the number of envs are left out."""
-        names = list(members)[: env.num_envs]
-        shared = _Shared([members[name] for name in names])
-        returns = self._played(agent, env, shared, env.num_envs, seed)
-        return {name: mean(returns[at :: len(names)]) for at, name in enumerate(names)}
-
-    def _played(self, agent: Agent, env: VecEnv, attack: Attack, episodes: int, seed: int) -> tuple[float, ...]:
-        assert self.radius is not None
         rng = torch.Generator().manual_seed(seed)
         choose = under_attack(agent, attack, self.radius, self.p, rng)
-        return play(as_trained(agent, env), choose, episodes).returns
+        return play(as_trained(agent, env), choose, env.num_envs).returns
+
+    def _side_by_side(self, agent: Agent, env: VecEnv, seed: int) -> StrongestPGD:
+        """Env i plays under loss i mod their number; losses beyond the number of envs are left out."""
+        members = self.members(agent, env.observation_shape)
+        names = list(members)[: env.num_envs]
+        returns = self.played(agent, env, _Shared([members[name] for name in names]), seed)
+        # numbered as if they started alike: the means of what each has decide
+        return _worst(members, {name: dict(enumerate(returns[at :: len(names)])) for at, name in enumerate(names)})
+
+
+def _worst(members: Mapping[str, Attack], returns: Mapping[str, Mapping[int, float]]) -> StrongestPGD:
+    loss = lowest(returns)
+    return StrongestPGD(loss, members[loss], {name: mean(list(found.values())) for name, found in returns.items()})
 
 
 class _Shared(Memoryless):

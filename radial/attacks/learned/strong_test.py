@@ -1,15 +1,17 @@
 """Which loss is chosen where it is known which one hurts."""
 
+from typing import Any
+
 import pytest
 import torch
 
 from radial.agents.policies import CategoricalAgent
 from radial.attacks.fitting_test import LinearWorld, random_agent
-from radial.attacks.gradient import PGD
+from radial.attacks.gradient import MAD, PGD
 from radial.attacks.learned.halving_test import CARTPOLE, balancing
 from radial.attacks.learned.strong import StrongPGD, Targeted
 from radial.core.ball import Ball
-from radial.core.data import BadInput, Step
+from radial.core.data import BadInput, Step, VecEnv
 from radial.evaluation.play import evaluate
 
 
@@ -25,12 +27,12 @@ class Precious(LinearWorld):
 def test_it_has_the_losses_of_the_weaker_ones() -> None:
     members = StrongPGD().members(balancing(), (4,))
     assert members["cross-entropy, one run"] == PGD()
-    assert list(members) == ["cross-entropy, one run", "margin", "cross-entropy", "value", "target 0", "target 1"]
-    assert list(StrongPGD().members(random_agent(discrete=False), (2,)))[:3] == [
-        "distance, one run",
-        "distance",
-        "value",
-    ]
+    assert members["divergence"] == MAD()
+    assert set(members) == {
+        "cross-entropy, one run", "divergence", "margin", "cross-entropy", "value", "target 0", "target 1",
+    }  # fmt: skip
+    gaussian = StrongPGD().members(random_agent(discrete=False), (2,))
+    assert {"distance, one run", "distance, with noise", "distance", "value", "target 0"} <= set(gaussian)
     many = CategoricalAgent((4,), 19)
     assert not any(name.startswith("target") for name in StrongPGD().members(many, (4,)))
 
@@ -42,10 +44,27 @@ def test_the_worst_loss_wins() -> None:
     assert found.returns["target 0"] < found.returns["target 2"]
 
 
-def test_it_is_not_weaker_than_plain_pgd() -> None:
+@pytest.mark.parametrize("preset", [PGD(), MAD()])
+def test_it_is_not_weaker_than_a_preset(preset: Any) -> None:
     agent = balancing()
-    plain, strong = (evaluate(agent, CARTPOLE, attack, 0.3, 20, 3).mean for attack in (PGD(), StrongPGD(episodes=20)))
+    plain, strong = (evaluate(agent, CARTPOLE, attack, 0.3, 20, 3).mean for attack in (preset, StrongPGD(episodes=20)))
     assert strong <= plain + 0.5  # it may be the same attack, with other episodes to choose it
+
+
+def test_losses_are_compared_from_the_same_starts() -> None:
+    """The first loss ends only the start that is short anyway: its mean is the lowest, and it is the weaker one."""
+    first = iter([{0: 9.0}])
+
+    def rehearse(attack: Any, world: VecEnv, coming: int) -> dict[int, float]:
+        starts.append(world.reset())
+        return next(first, {0: 8.0, 1: 500.0} if coming == 1 else {})
+
+    starts: list[torch.Tensor] = []
+    found = StrongPGD(radius=0.1).in_turn(balancing(), CARTPOLE, 0, rehearse)
+    assert len(starts) == 7
+    assert all(torch.equal(each, starts[0]) for each in starts)
+    assert found.loss == "cross-entropy"  # the last one
+    assert set(found.returns) == {"cross-entropy, one run", "cross-entropy"}  # others finished no episode
 
 
 def test_a_target_is_an_action_or_an_end_of_one_entry() -> None:

@@ -196,7 +196,12 @@ def test_masked_gradients_raise_an_alarm() -> None:
     assert warned(pgd=plain, random=(100.0, 90.0, 110.0)) is not None
     assert warned(pgd=plain, random=(499.0, 490.0, 500.0)) is None
     assert warned(random=plain) is None
-    assert "restarts (pgd-strong)" in str(warned(pgd=plain, pgd_strong=(50.0, 40.0, 60.0)))
+    assert "a search among corners (corners)" in str(warned(pgd=plain, corners=(50.0, 40.0, 60.0)))
+    assert "below that under the best gradient attack (mad)" in str(
+        warned(pgd=plain, mad=(490.0,) * 3, sarl=(50.0,) * 3)
+    )
+    assert warned(pgd=plain, mad=(90.0, 90.0, 90.0), random=(100.0, 90.0, 110.0)) is None  # a gradient found it too
+    assert warned(pgd=plain, pgd_strong=(50.0, 40.0, 60.0)) is None  # restarts need gradients
     assert warned(pgd=plain, random=(100.0,)) is not None  # paired with the first of them
 
 

@@ -19,6 +19,7 @@ from radial.envs.wrapper import EnvWrapper
 T = TypeVar("T")
 Say = Callable[[str], None]
 _WIDTH = 80  # columns of a line of progress
+RESERVED = 0.2  # of the budget, for the end at most
 EVERY = 5.0  # seconds between two lines while nothing ends
 
 
@@ -52,7 +53,7 @@ class Clock:
     def reserve(self, seconds: float) -> None:
         """Keep this much time for the end, but never more than a fifth of the budget; the longest wish counts."""
         if self.end is not None and self.seconds is not None:
-            self.end = min(self.end, self.begun + self.seconds - min(seconds, self.seconds / 5))
+            self.end = min(self.end, self.begun + self.seconds - min(seconds, self.seconds * RESERVED))
 
     def until_the_end(self) -> float:
         """Seconds that remain of the whole budget, the reserve included; at least one, or infinity."""
@@ -204,6 +205,11 @@ class Finished:
     numbers: tuple[int, ...] = ()
     returns: tuple[float, ...] = ()
     lengths: tuple[int, ...] = ()
+
+    @property
+    def by_start(self) -> dict[int, float]:
+        """The return from each start, by its number."""
+        return dict(zip(self.numbers, self.returns, strict=True))
 
     def __add__(self, other: "Finished") -> "Finished":
         return Finished(

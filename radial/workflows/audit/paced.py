@@ -12,7 +12,7 @@ LEAST, LEAST_OF_FRAMES = 3, 1  # episodes: of vectors fewer would hardly be quic
 SLACK = 1.5  # times an estimate, before something is stopped
 # Multiples of the time of clean episodes, until it is measured: gradient steps are three forward passes each.
 PRIOR: Mapping[str, float] = {
-    "random": 1.5, "fgsm": 4.0, "pgd": 20.0, "mad": 20.0, "critic": 20.0, "pgd-strong": 200.0,
+    "random": 1.5, "fgsm": 4.0, "pgd": 20.0, "mad": 20.0, "critic": 20.0, "corners": 40.0, "pgd-strong": 100.0,
     "greedy worst case": 30.0,
 }  # fmt: skip
 USUAL = 20.0

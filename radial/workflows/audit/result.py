@@ -12,6 +12,8 @@ from typing import Any
 
 from radial.core.data import BadInput
 from radial.evaluation import statistics
+from radial.evaluation.crossfit import cross_fitted
+from radial.evaluation.statistics import lowest
 
 NOTICED = 0.1  # of the range of returns: a smaller gap is no clear effect
 ERRORS = 2.0  # standard errors of a gap: a smaller one is no clear effect either
@@ -101,8 +103,23 @@ class Level:
 
     @property
     def worst(self) -> Played | None:
-        """The attack with the largest gap; of several, or where all have the same starts, the lowest mean return."""
-        return min(self.attacks.values(), key=lambda played: (-played.gap, played.mean), default=None)
+        """The strongest attack, on the starts that it shares with the others: the episodes that are reported, too."""
+        return self.attacks[lowest(self.returns)] if self.attacks else None
+
+    @property
+    def held_out(self) -> dict[str, float] | None:
+        """The return if the strongest attack is chosen on other episodes; None: there are too few.
+
+        Each half of the starts is judged by the attack that was the strongest on the other half, so every episode
+        counts once. `worst` is the least of several noisy means and so a little lower.
+        """
+        found = cross_fitted(self.returns, set[int]().union(*self.returns.values()))
+        return None if found is None or len(found.returns) < 2 else {"mean": found.mean, "sem": found.sem}
+
+    @property
+    def returns(self) -> dict[str, dict[int, float]]:
+        """Of each attack, by the number of the start."""
+        return {name: played.by_start for name, played in self.attacks.items()}
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
@@ -111,7 +128,7 @@ class Level:
             "radius": self.radius, "env_units": self.env_units,
             "attacks": [played.to_json() for played in self.attacks.values()],
             "worst": None if worst is None else worst.attack,
-            "worst_return": None if worst is None else worst.mean,
+            "worst_return": None if worst is None else worst.mean, "held_out": self.held_out,
             "acr": self.acr, "gwc": self.gwc, "awc": self.awc, "box": self.box,
             "bracket": None if self.bracket is None else self.bracket.to_json(),
         }  # fmt: skip

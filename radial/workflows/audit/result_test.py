@@ -174,3 +174,17 @@ NONSENSE = ("", "return@.>=1", "return@0.1=>1",
 def test_not_understood(text: str) -> None:
     with pytest.raises(BadInput, match="a requirement"):
         requirement(text)
+
+
+def test_held_out_each_half_is_judged_by_the_attack_that_the_other_half_chose() -> None:
+    """On starts 0 and 2 a is the strongest, so 1 and 3 are judged by it; there b is, which judges 0 and 2."""
+    a = Played("a", 0.1, "a", (0.0, 100.0, 10.0, 110.0), (1,) * 4)
+    b = Played("b", 0.1, "b", (100.0, 0.0, 120.0, 10.0), (1,) * 4)
+    level = Level(0.1, {"a": a, "b": b})
+    assert level.worst is a
+    held_out = level.held_out
+    assert held_out is not None
+    assert held_out["mean"] == (100.0 + 110.0 + 100.0 + 120.0) / 4
+    assert level.to_json()["held_out"] == held_out
+    assert Level(0.1, {"a": a}).held_out == {"mean": a.mean, "sem": a.sem}  # nothing to choose
+    assert Level(0.1, {"a": Played("a", 0.1, "a", (5.0,), (5,))}).held_out is None

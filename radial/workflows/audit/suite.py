@@ -1,24 +1,35 @@
 """Which attacks an audit runs, in which order, and a warning if their results do not fit together.
 
-Cheap and strong ones come first, so that a short budget still says something; those that must learn come last.
+Cheap and strong ones come first, so that a short budget still says something; those that must learn, or play many
+episodes to choose a loss, come last.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from radial.attacks import ATTACKS
+from radial.attacks.corners import MOST_FEATURES
 from radial.core.agent import Agent
 from radial.core.data import BadInput, Discrete
 from radial.core.text import nearest, spell_radius
 from radial.evaluation import statistics
 from radial.evaluation.play import Aiming
+from radial.evaluation.statistics import lowest
 from radial.workflows.audit.subject import texts_of
 
-QUICK = ("pgd", "mad", "critic", "random", "fgsm", "pgd-strong")  # the last costs as much as all others
+QUICK = ("pgd", "mad", "critic", "random", "fgsm", "corners")
+# The last two cost most; an adversary that learns without gradients needs the most steps.
+LEARNED = ("transfer", "linear", "paad", "compounding", "rs", "rs+mad", "pgd-strong", "sarl")
+ON_VECTORS = ("transfer", "rs", "rs+mad", "compounding", "linear")  # of these
 MASKED = 0.05  # of the range of returns
-LEARNER = "an adversary that learned to steer it"  # by its gradients: stronger than PGD where foresight is
-LEARNED = ("transfer", "rs", "rs+mad", "compounding", "linear", "paad", "sarl")
-ON_VECTORS = ("transfer", "rs", "rs+mad", "compounding", "linear", "sarl")  # of these
+# Which ones climb a loss by the agent's own gradients, step by step; and the others, with and without foresight.
+GRADIENT = ("pgd", "pgd-procgen", "pgd-strong", "mad", "critic", "fgsm", "rs", "rs+mad", "compounding")
+GRADIENT_FREE = {
+    "random": "random noise", "corners": "a search among corners", "transfer": "an attack on a copy",
+    "sarl": "an adversary without gradients",
+}  # fmt: skip
+STEERING = dict.fromkeys(("linear", "paad", "learned"), "an adversary that learned to steer it")
 ENVS_OF_FRAMES = 10  # in which an attack learns, at most
 AUDIT_STEPS = 200_000  # of an adversary that learns, at most
 
@@ -43,6 +54,8 @@ def applicable(agent: Agent, observation_shape: tuple[int, ...]) -> tuple[list[s
     for name in ON_VECTORS:
         if len(observation_shape) != 1:
             left_out[name] = "it learns on vectors, not on pictures"
+    if math.prod(observation_shape) > MOST_FEATURES:
+        left_out["corners"] = f"it searches among the corners of at most {MOST_FEATURES} numbers"
     if not isinstance(agent.actions, Discrete) and agent.log_std is None:
         left_out["compounding"] = "it samples the policy, whose standard deviation is not known"
     unknown = [name for name in (*QUICK, *LEARNED) if name not in ATTACKS]
@@ -73,29 +86,28 @@ def envs_to_fit(attack: Any, agent: Agent) -> int:
 
 
 def masking(returns: Mapping[str, Mapping[int, float]], radius: float, width: float) -> str | None:
-    """A warning if attacks without the network's own gradients, or that learned, do better than plain PGD, by episode.
+    """A warning if an attack without the agent's gradients, or one that learned, beats every gradient attack clearly.
+
+    The best of each kind are compared, on the starts that both finished.
 
     returns  of each attack at one radius, by the number of the start
     width    of the range in which the return can move
     """
-    if "pgd" not in returns:
+    known = {name: returns[name] for name in GRADIENT if name in returns}
+    if not known:
         return None
-    others = {
-        "random": "random noise", "transfer": "an attack on a copy", "sarl": "an adversary without gradients",
-        "pgd-strong": "restarts", "linear": LEARNER, "paad": LEARNER,
-    }  # fmt: skip
-    for name, what in others.items():
-        if name not in returns:
-            continue
-        plain = returns["pgd"]
-        gains = [plain[start] - reached for start, reached in returns[name].items() if start in plain]
-        if not gains:
-            continue
-        gain, error = statistics.mean(gains), statistics.sem(gains)
-        if gain > max(2 * error, MASKED * width):
-            why = "it looks no further than one step" if what == LEARNER else "this agent may mask its gradients"
+    best = lowest(known)
+    for others, why in (
+        (GRADIENT_FREE, "this agent may mask its gradients"),
+        (STEERING, "those look no further than one step"),
+    ):
+        found = {name: returns[name] for name in others if name in returns}
+        rival = lowest(found) if found else best
+        gain = statistics.gains(returns[best], returns[rival])
+        if gain and statistics.mean(gain) > max(2 * statistics.sem(gain), MASKED * width):
             return (
-                f"at ε = {spell_radius(radius)} the return under {what} ({name}) is {gain:.1f} below that under plain "
-                f"PGD: {why}, so trust the strongest attack only"
+                f"at ε = {spell_radius(radius)} the return under {others[rival]} ({rival}) is "
+                f"{statistics.mean(gain):.1f} below that under the best gradient attack ({best}): {why}, so trust the "
+                "strongest attack only"
             )
     return None

@@ -27,6 +27,14 @@ def headline(result: AuditResult, attacked: bool = True) -> str:
     return " ".join([*said, *_actions(result), _certificate(result)])
 
 
+def selection(result: AuditResult) -> list[str]:
+    """A note on what choosing the strongest attack on the reported episodes is worth; none where nothing was chosen."""
+    chosen = [(level, level.held_out) for level in result.levels if len(level.attacks) > 1]
+    cells = [f"{found['mean']:.1f} at ε = {spell_radius(level.radius)}" for level, found in chosen if found is not None]
+    how = "adversarial returns are the lowest of several attacks on the same episodes"
+    return [f"{how}; with the attack chosen on the other half of them: {', '.join(cells)}"] if cells else []
+
+
 def _attacks(result: AuditResult, tried: list[Level]) -> list[str]:
     said: list[str] = []
     clear = {level.radius: hit for level in tried if (hit := _clear(result, level)) is not None}
@@ -37,7 +45,7 @@ def _attacks(result: AuditResult, tried: list[Level]) -> list[str]:
         said.append(f"Not robust: at ε = {spell_radius(first)} {hit.attack} reduces it to {hit.mean:.1f} ({told}).")
     below = [level for level in tried if level.radius < first]
     if below:
-        most = max((level.worst for level in below if level.worst is not None), key=lambda one: one.gap)
+        most = max((played for level in below for played in level.attacks.values()), key=lambda one: one.gap)
         gap = f"; the largest gap is {most.gap:.1f} ± {most.gap_sem:.1f}" if most.gap > 0 and not clear else ""
         said.append(f"No clear effect of any attack up to ε = {spell_radius(below[-1].radius)}{gap}.")
     return said

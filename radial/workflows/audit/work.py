@@ -4,6 +4,7 @@ A short budget reduces episodes before radii; the middle and the largest radius 
 """
 
 import math
+import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -15,25 +16,24 @@ from radial.cluster import Place
 from radial.core.agent import Attack
 from radial.core.data import Discrete
 from radial.core.text import digits_down, percent_down, round_down, round_up, spell_radius
-from radial.envs.make import make_env
 from radial.evaluation import statistics
 from radial.evaluation.certificates import gwc
-from radial.evaluation.play import Fittable, evaluate, streams
+from radial.evaluation.play import Aiming, Fittable, evaluate, streams
 from radial.evaluation.prover import Prover
 from radial.evaluation.repeatable import NotGreedy
 from radial.evaluation.worst_case import AbsoluteWorstCase
 from radial.workflows.audit import states
-from radial.workflows.audit.budget import Clock, Finished, Until, grouped
+from radial.workflows.audit.budget import Clock, Finished, OutOfTime, Until, grouped
 from radial.workflows.audit.clean import Beginning, Begun
 from radial.workflows.audit.learning import fit_in_time
 from radial.workflows.audit.paced import Paced
 from radial.workflows.audit.result import AuditResult, Level, Played
 from radial.workflows.audit.side_by_side import attack_side_by_side
 from radial.workflows.audit.subject import Audited
-from radial.workflows.audit.suite import AUDIT_STEPS, LEARNED, aimed, envs_to_fit, masking
+from radial.workflows.audit.suite import AUDIT_STEPS, LEARNED, aimed, masking
 from radial.workflows.audit.trace import record
 from radial.workflows.audit.units import in_env_units, in_order, units_of
-from radial.workflows.audit.verdict import headline
+from radial.workflows.audit.verdict import headline, selection
 from radial.workflows.audit.worst import (
     ActionValue,
     awc_facts,
@@ -73,6 +73,7 @@ class Work:
     paced: Paced
     place: Place = Place()  # where attacks are run
     fitted: dict[str, Any] = field(default_factory=dict)
+    late: set[str] = field(default_factory=set)  # attacks that had not learned when their time was over
     proven: dict[float, AbsoluteWorstCase] = field(default_factory=dict)
     coming: list[str] = field(default_factory=list)  # attacks, once for each radius
 
@@ -181,7 +182,9 @@ class Work:
 
     def attack(self, name: str, level: Level, seconds: float, numbers: Sequence[int] | None = None) -> None:
         """Play under an attack at a level's radius, for about so many seconds."""
-        attack = self._fitted(name, level.radius)
+        began = time.monotonic()
+        attack = self._fitted(name, level.radius, seconds)
+        seconds -= time.monotonic() - began
         numbers = self.numbers if numbers is None else numbers
         numbers = numbers[: self.paced.count(name, seconds, len(numbers))]
         self.clock.doing = f"{name} at ε = {spell_radius(level.radius)}"
@@ -199,27 +202,27 @@ class Work:
     def _played(self, name: str, radius: float, settings: str, found: Finished) -> Played:
         played = Played(name, radius, settings, found.returns, found.lengths, numbers=found.numbers)
         gaps = tuple(played.gaps(self.result.nominal).values())
-        return Played(
-            name, radius, settings, found.returns, found.lengths, statistics.mean(gaps), statistics.sem(gaps),
-            found.numbers,
-        )  # fmt: skip
+        return replace(played, gap=statistics.mean(gaps), gap_sem=statistics.sem(gaps))
 
-    def _fitted(self, name: str, radius: float) -> Attack:
-        """The attack; one that learns does so once, or once for each radius, in envs of its own."""
+    def _fitted(self, name: str, radius: float, seconds: float = math.inf) -> Attack:
+        """The attack; one that learns does so once in the time of all radii, or once for each, in envs of its own."""
         made, key = aimed(name, radius, self.p)
+        if key in self.late:
+            raise OutOfTime
         if key not in self.fitted:
-            self.fitted[key] = self._fit(name, made) if isinstance(made, Fittable) else made
+            try:
+                with self.clock.within(seconds * (1 if isinstance(made, Aiming) else max(1, len(self.result.levels)))):
+                    self.fitted[key] = self._fit(name, made) if isinstance(made, Fittable) else made
+            except OutOfTime:
+                self.late.add(key)
+                raise
         return self.fitted[key]
 
     def _fit(self, name: str, attack: Any) -> Attack:
         self.clock.doing = f"fitting {name}"
         self.clock.tell(f"fitting {name}")
-        seed = streams(self.start.seed)[1]
-        if isinstance(attack, Adversary):
-            return fit_in_time(replace(attack, steps=AUDIT_STEPS), self.who.agent, self.who.spec, seed, self.clock)
-        count = envs_to_fit(attack, self.who.agent)
-        with closing(Until(make_env(self.who.spec, count, seed), self.clock, range(count))) as world:
-            return attack.fit(self.who.agent, world, seed)
+        attack = replace(attack, steps=AUDIT_STEPS) if isinstance(attack, Adversary) else attack
+        return fit_in_time(attack, self.who.agent, self.who.spec, streams(self.start.seed)[1], self.clock)
 
     def _top_up(self, names: Sequence[str]) -> None:
         """With the time that is left, play the episodes that a cautious estimate had left out."""
@@ -347,10 +350,10 @@ class Work:
         for level, found in zip(result.levels, proven, strict=True):
             level.awc = awc_facts(found)
             level.bracket = bracket(level, found, self.numbers, least)
-            returns = {name: played.by_start for name, played in level.attacks.items()}
-            warning = masking(returns, level.radius, result.width)
+            warning = masking(level.returns, level.radius, result.width)
             result.warnings += [] if warning is None else [warning]
         result.verdict = headline(result, attacked=bool(self.clean.names))
+        result.notes += selection(result)
         clock.cut = [(what, radius) for what, radius in clock.cut if not self._known(what, radius)]
         result.cuts, result.interrupted = clock.cuts(radii), clock.stopped
         self._fewer(radii)
