@@ -21,7 +21,7 @@ from radial.core.text import spell_radius
 from radial.envs.make import make_env
 from radial.evaluation import statistics
 from radial.evaluation.play import Evaluation, Fittable, check_spaces, evaluate, side_by_side, spec_of, streams
-from radial.evaluation.statistics import Key, lowest
+from radial.evaluation.statistics import lowest
 from radial.runs.run import derived_seed
 from radial.workflows.audit.budget import RESERVED, Clock, Finished, OutOfTime, Until
 from radial.workflows.audit.learning import fit_in_time
@@ -153,11 +153,6 @@ def worst_of(
     cuts = [*clock.cuts([float(radius)]), *_fewer("selection episodes of ", tried, episodes)]
     cuts += [] if reported.episodes == episodes else [f"reported episodes: {reported.episodes} of {episodes}"]
     return WorstOf(best.attack, reported, tuple(tried), work.selection_seed, left_out, tuple(cuts), warning)
-
-
-def strongest(returns: Mapping[Key, Sequence[float]]) -> Key:
-    """The attack with the lowest mean return, all having played from the same starts; of equal ones the first."""
-    return lowest({attack: dict(enumerate(found)) for attack, found in returns.items()})
 
 
 def _fewer(what: str, tried: Sequence[Member], episodes: int) -> list[str]:

@@ -11,13 +11,9 @@ from radial.core.data import BadInput, EnvSpec
 from radial.workflows.audit.budget import Clock, OutOfTime, Until
 from radial.workflows.audit.learning import fit_in_time
 from radial.workflows.audit.suite import applicable, masking
-from radial.workflows.ensemble import strongest, worst_of
+from radial.workflows.ensemble import worst_of
 
 CARTPOLE = EnvSpec("classic", "CartPole-v1")
-
-
-def test_the_lowest_mean_is_the_strongest() -> None:
-    assert strongest({"none": (10.0, 10.0), "pgd": (9.0, 1.0), "mad": (4.0, 6.0)}) == "pgd"
 
 
 def test_it_is_at_least_as_strong_as_each_member_where_it_was_chosen() -> None:
