@@ -119,6 +119,8 @@ def test_a_network_that_changes_is_checked_again() -> None:
     ("settings", "says"),
     [
         ({"radius": -1.0}, "radius"),
+        ({"radius": (0.1, 0.1)}, "radius must be a finite number ≥ 0"),
+        ({"radius": torch.full((99,), 0.1)}, "radius must be a finite number ≥ 0"),
         ({"bound": "crwn"}, "did you mean 'crown'"),
         ({"budget": 0.0}, "budget"),
         ({"rule": "carl"}, "did you mean 'carrl'"),

@@ -28,6 +28,7 @@ from radial.attacks.learned.screening import TooFewSteps, TooLong, constant_poli
 from radial.attacks.learned.world import AdversaryWorld, Realiser, Threat, check_deterministic
 from radial.core.agent import Agent, Attack, Card
 from radial.core.data import BadInput, Continuous, EnvSpec, VecEnv
+from radial.core.radius import check_features
 from radial.core.schedules import Linear
 from radial.envs.custom import import_inherited
 from radial.envs.make import make_env
@@ -199,8 +200,7 @@ class Trainings:
             x = self.agent.prepare(torch.zeros(4, *self.shape))
             self.agent.ball(x, 0.0)
             check_deterministic(self.agent, x)
-            if isinstance(self.threat.radius, tuple) and (len(self.threat.radius),) != self.shape:
-                raise BadInput(f"radius must be one number or {self.shape}, got {len(self.threat.radius)} numbers")
+            check_features(self.threat.radius, self.shape)
         finally:
             env.close()
 
@@ -322,8 +322,7 @@ class Trainings:
         env = make_env(self.spec, self.episodes, derived_seed(self.seed, "validation"))
         try:
             rng = torch.Generator().manual_seed(derived_seed(self.seed, "validation noise"))
-            radius: Any = self.threat.budget()
-            choose = under_attack(self.agent, attack, radius, self.threat.p, rng)
+            choose = under_attack(self.agent, attack, self.threat.budget(), self.threat.p, rng)
             return mean(play(as_trained(self.agent, env), choose, self.episodes).returns)
         finally:
             env.close()

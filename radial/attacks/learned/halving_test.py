@@ -302,3 +302,23 @@ def test_frames_are_attacked_as_well(kind: type[Adversary]) -> None:
     assert shown.min() >= 0
     assert shown.max() <= 1
     assert not torch.equal(shown, ball.center)
+
+
+# ------------------------------------------------------------------------------------------------ a radius per feature
+
+
+@pytest.mark.parametrize("given", [[0.1, 0, 0.1, 0], torch.tensor([0.1, 0.0, 0.1, 0.0])])
+def test_a_radius_per_feature_is_taken_in_any_form_and_known_later(given: Any) -> None:
+    agent = balancing()
+    attack = PAAD(**(TINY | {"radius": given, "episodes": 1}), steps=256).fit(agent, CARTPOLE, 0)
+    assert attack.radius == pytest.approx((0.1, 0.0, 0.1, 0.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = evaluate(agent, CARTPOLE, attack, given, 1)
+    assert json.loads(json.dumps(found.to_json()))["radius"] == pytest.approx([0.1, 0.0, 0.1, 0.0])
+    with pytest.warns(UserWarning, match=r"a smaller radius on some features, \(0.1, 0, 0.1, 0\), asked for 0.1"):
+        evaluate(agent, CARTPOLE, attack, 0.1, 1)
+    with pytest.raises(BadInput, match=r"one per feature of a vector: observations are \(4,\), got 2 numbers"):
+        evaluate(agent, CARTPOLE, attack, (0.1, 0.1), 1)
+    with pytest.raises(BadInput, match=r"one per feature of a vector: observations are \(4,\), got 2 numbers"):
+        PAAD(radius=(0.1, 0.1)).fit(agent, CARTPOLE, 0)

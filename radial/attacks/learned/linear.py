@@ -132,7 +132,7 @@ class _Games:
             limited = Limited(as_trained(self.agent, env), self.limit - self.spent)
             attack = _LinearRows(self.form, weights, self.discrete)
             rng = torch.Generator().manual_seed(at)
-            choose = under_attack(self.agent, attack, self.threat.budget(), self.threat.p, rng)  # type: ignore[arg-type]
+            choose = under_attack(self.agent, attack, self.threat.budget(), self.threat.p, rng)
             returns = play(limited, choose, len(weights)).returns
         except TooLong as cut:
             raise TooLong(self.spent + cut.steps) from None

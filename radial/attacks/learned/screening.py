@@ -93,8 +93,7 @@ def screened(agent: Agent, form: Form, threat: Threat, spec: EnvSpec, limit: int
     env = make_env(spec, len(tried) * EPISODES_EACH, seed)
     try:
         rows = tried.repeat(EPISODES_EACH, *[1] * (tried.ndim - 1))
-        budget: float | Tensor = threat.budget()
-        choose = under_attack(agent, _PerRow(form, rows), budget, threat.p, rng)  # type: ignore[arg-type]
+        choose = under_attack(agent, _PerRow(form, rows), threat.budget(), threat.p, rng)
         returns = play(Limited(as_trained(agent, env), limit), choose, env.num_envs).returns
         scores = [mean(returns[at :: len(tried)]) for at in range(len(tried))]
         order = sorted(range(len(tried)), key=lambda at: scores[at])
