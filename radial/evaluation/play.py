@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from radial.agents.convert import agent_kind
-from radial.agents.foreign import WrappedCategorical, WrappedGaussian, WrappedQ, as_agent, known_shape
+from radial.agents.foreign import Guarding, WrappedCategorical, WrappedGaussian, WrappedQ, as_agent, known_shape
 from radial.agents.policies import DeterministicAgent
 from radial.bounds.methods import BoundMethod
 from radial.core.agent import Agent, Attack
@@ -169,7 +169,7 @@ class Evaluation(statistics.Averaged):
 
 
 def evaluate(
-    agent: Agent,
+    agent: Agent | Guarding,
     env: EnvSpec | VecEnv | str,
     attack: Attack | Fittable | str | None = None,
     radius: Radius = 0.0,
@@ -188,6 +188,7 @@ def evaluate(
 
     Without an attack, the clean return; with one, the adversarial return. The ball is cut to the agent's `valid_range`.
 
+    agent       a guard stands for its `agent`, which acts by its rule
     env         an id, a spec, or a fresh VecEnv (used up, left open). MuJoCo is Gymnasium's own unless the spec names
                 a backend: returns are compared with published ones
     attack      None: none. One with `fit` learns first, in envs of its own. `rr.evaluate` takes a name in ATTACKS, too
