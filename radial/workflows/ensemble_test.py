@@ -155,7 +155,7 @@ def test_it_can_be_limited_to_critical_moments() -> None:
 def test_attacks_themselves_take_part_beside_names() -> None:
     agent = rr.load("cartpole-dqn")
     ready = rr.Transfer(samples=100, epochs=1).fit(agent, CARTPOLE, 0)
-    director = rr.PAAD(steps=256, rollout=256, episodes=1, compile=False)  # to be fitted for the radius that is asked for
+    director = rr.PAAD(steps=256, rollout=256, episodes=1, compile=False)  # to be fitted at 0.1
     found = worst_of(agent, CARTPOLE, 0.1, 1, attacks=["pgd", rr.MAD(), ready, director])
     names = [member.attack for member in found.members]
     assert names[:4] == ["none", "pgd", repr(rr.MAD()), repr(ready)]

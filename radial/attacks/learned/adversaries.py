@@ -21,7 +21,6 @@ from radial.attacks.fitting import fit_inputs
 from radial.attacks.gradient import Memoryless, attackable
 from radial.attacks.learned.forms import Form, Shift, Steer, view, view_size
 from radial.attacks.learned.halving import Each, Trainings
-from radial.attacks.learned.linear import LEAST_LIMIT
 from radial.attacks.learned.rounds import Candidate, Searched
 from radial.attacks.learned.world import Threat
 from radial.core import checks
@@ -254,8 +253,9 @@ class LinearDirector(PAAD):
     linear_share: ClassVar[float] = 1.0
 
     @property
-    def least_steps(self) -> int:  # noqa: D102
-        return LEAST_LIMIT
+    def least_steps(self) -> int:
+        """Any: how many its episodes take is known once they are played."""
+        return 1
 
     def briefly(self, rollouts: int) -> Adversary:
         """A training of PA-AD: a step of it costs no less, and it need not end any episode."""

@@ -30,12 +30,13 @@ _WIDTH = 0.5  # standard deviation with which a training around a constant begin
 class TooLong(Exception):
     """The episodes do not end within the budget.
 
-    steps  spent on them until then
+    steps   spent on them until then
+    length  that an episode has at least, as far as is known
     """
 
-    def __init__(self, steps: int) -> None:
-        super().__init__(steps)
-        self.steps = steps
+    def __init__(self, steps: int, length: int = 0) -> None:
+        super().__init__(steps, length)
+        self.steps, self.length = steps, length
 
 
 class TooFewSteps(BadInput):
