@@ -188,6 +188,14 @@ def _outputs(module: nn.Module) -> int:
 AGENT_PARTS = ("network", "actions", "prepare", "scores", "act")  # that make any object an agent
 
 
+class Guarding:
+    """An object that watches an agent; where an agent is asked for, `acting` stands for it."""
+
+    def acting(self) -> Agent:
+        """The agent as it acts under watch."""
+        raise NotImplementedError
+
+
 def as_agent(given: object, field: str = "agent", parts: tuple[str, ...] = AGENT_PARTS) -> Agent:
     """An `Agent` as it is; any other object with the `parts` of one behind the same interface.
 
@@ -196,6 +204,8 @@ def as_agent(given: object, field: str = "agent", parts: tuple[str, ...] = AGENT
     """
     if isinstance(given, Agent):
         return given
+    if isinstance(given, Guarding):
+        return given.acting()
     if not all(hasattr(given, part) for part in parts):
         raise no_agent(field, given)
     return _Adapted(given)

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from radial.agents.foreign import as_agent
 from radial.attacks.fitting import (
     Experience,
     Rollouts,
+    fit_inputs,
     fresh_env,
     fresh_mlp,
     minibatches,
@@ -99,9 +99,9 @@ class Compounding:
         checks.whole(self, "samples", least=100)
         checks.not_negative(self, "learning_rate")
 
-    def fit(self, agent: Agent, env: EnvSpec | VecEnv, seed: int) -> CompoundingAttack:
+    def fit(self, agent: Agent, env: EnvSpec | VecEnv | str, seed: int) -> CompoundingAttack:
         """Play, learn, return the attack. A VecEnv must be fresh, is used up, and stays open."""
-        agent = as_agent(agent)
+        agent, env, seed = fit_inputs(agent, env, seed)
         rng = torch.Generator().manual_seed(seed)
         with fresh_env(env, self.num_envs, seed) as made:
             rollouts = Rollouts(agent, made, rng, stochastic=True, discount=1.0)

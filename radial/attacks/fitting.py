@@ -13,12 +13,16 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from radial.agents.foreign import as_agent, known_shape
 from radial.agents.networks import mlp
 from radial.agents.normalizer import RewardScale
 from radial.core.agent import Agent
+from radial.core.checks import brief, check_whole
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
-from radial.envs.make import make_env
+from radial.envs.make import make_env, spec_for, stacked
 from radial.envs.wrapper import as_trained
+
+VEC_ENV_PARTS = ("spec", "num_envs", "observation_shape", "actions", "reset", "step")
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +100,16 @@ def fresh_env(env: EnvSpec | VecEnv, num_envs: int, seed: int) -> Iterator[VecEn
         yield made
     finally:
         made.close()
+
+
+def fit_inputs(agent: Agent, env: EnvSpec | VecEnv | str, seed: int) -> tuple[Agent, EnvSpec | VecEnv, int]:
+    """What every `fit` takes, checked: any agent, an id or a spec or a fresh VecEnv, a seed."""
+    agent, seed = as_agent(agent), check_whole("seed", seed, 0)
+    if isinstance(env, str):
+        return agent, stacked(spec_for(env), known_shape(agent)), seed
+    if not (isinstance(env, EnvSpec) or all(hasattr(env, part) for part in VEC_ENV_PARTS)):
+        raise BadInput(f"env must be an id such as Hopper-v4, an EnvSpec or a VecEnv, got {brief(env)}")
+    return agent, env, seed
 
 
 def check_spaces_of(agent: Agent, env: VecEnv) -> None:

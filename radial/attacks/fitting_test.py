@@ -8,8 +8,13 @@ import torch
 from torch import Tensor
 
 from radial.agents.policies import CategoricalAgent, GaussianAgent
+from radial.attacks.compounding import Compounding
 from radial.attacks.fitting import Rollouts, as_vector, fresh_env, fresh_mlp, minibatches, policy
+from radial.attacks.gradient import MAD
+from radial.attacks.learned.adversaries import PAAD, SARL, Learned, LinearDirector
+from radial.attacks.learned.strong import StrongPGD
 from radial.attacks.sarsa import RobustSarsa
+from radial.attacks.timing import Timed
 from radial.attacks.transfer import Transfer
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, Step
@@ -132,3 +137,35 @@ def test_an_agent_needs_no_base_class_to_be_learned_from(attack: RobustSarsa | T
     assert torch.equal(*shown)
     with pytest.raises(BadInput, match="agent must be an agent"):
         attack.fit(agent.network, LinearWorld(4, discrete=True), 0)  # type: ignore[arg-type]
+
+
+SMALL: dict[str, Any] = {
+    "radius": 0.1, "num_envs": 4, "rollout": 64, "minibatch": 32, "epochs": 1, "hidden": (4,), "episodes": 1,
+    "compile": False,
+}  # fmt: skip
+LEARNERS: dict[str, Any] = {
+    "paad": PAAD(**SMALL, steps=128, restarts=1),
+    "sarl": SARL(**SMALL, steps=128, restarts=1),
+    "learned": Learned(**SMALL, steps=128, rates=(1e-3,)),
+    "linear": LinearDirector(radius=0.1, steps=8_192, episodes=1),
+    "rs": RobustSarsa(iterations=1, samples=64, epochs=1),
+    "compounding": Compounding(samples=100, epochs=1),
+    "transfer": Transfer(samples=100, epochs=1),
+    "pgd-strong": StrongPGD(radius=0.1, episodes=1),
+    "timed": Timed(MAD(), 0.5, samples=64),
+}
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_fit_takes_the_id_of_an_env_and_refuses_what_is_none(name: str) -> None:
+    agent, attack = CategoricalAgent((4,), 2, hidden=(4,)), LEARNERS[name]
+    agent.initialize(torch.Generator().manual_seed(0))
+    agent.normalizer.freeze()
+    assert hasattr(attack.fit(agent, "CartPole-v1", 0), "perturb")
+    with pytest.raises(BadInput, match="did you mean 'CartPole-v1'"):
+        attack.fit(agent, "CartPole-v11", 0)
+    with pytest.raises(BadInput, match=r"env must be an id such as .*, an EnvSpec or a VecEnv, got 3"):
+        attack.fit(agent, 3, 0)
+    for seed in (-1, "x"):
+        with pytest.raises(BadInput, match="seed must be a whole number ≥ 0"):
+            attack.fit(agent, "CartPole-v1", seed)

@@ -10,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from radial.agents.foreign import as_agent
 from radial.attacks.fitting import (
     Experience,
     Rollouts,
+    fit_inputs,
     fresh_env,
     fresh_mlp,
     minibatches,
@@ -88,9 +88,9 @@ class RobustSarsa:
         checks.not_negative(self, "sarsa_radius", "sarsa_weight", "learning_rate")
         checks.share(self, "mad_ratio", "discount")
 
-    def fit(self, agent: Agent, env: EnvSpec | VecEnv, seed: int) -> SarsaAttack:
+    def fit(self, agent: Agent, env: EnvSpec | VecEnv | str, seed: int) -> SarsaAttack:
         """Play, learn, return the attack. A VecEnv must be fresh, is used up, and stays open."""
-        agent = as_agent(agent)
+        agent, env, seed = fit_inputs(agent, env, seed)
         rng = torch.Generator().manual_seed(seed)
         with fresh_env(env, self.num_envs, seed) as made:
             rollouts = Rollouts(agent, made, rng, stochastic=self.stochastic, discount=self.discount)

@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from radial.agents.foreign import as_agent
-from radial.attacks.fitting import Rollouts, fresh_env
+from radial.attacks.fitting import Rollouts, fit_inputs, fresh_env
 from radial.attacks.gradient import attackable
 from radial.core import checks
 from radial.core.agent import Agent, Attack
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Discrete, EnvSpec, VecEnv
+from radial.core.radius import Radius
 
 
 def preference(agent: Agent, x: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ class TimedAttack:
             self._steps, self._used = torch.zeros(done.shape), torch.zeros(done.shape)
         self._steps, self._used = self._steps.masked_fill(done, 0.0), self._used.masked_fill(done, 0.0)
 
-    def check(self, agent: Agent, spec: EnvSpec, radius: float, p: float, stochastic: bool = False) -> None:
+    def check(self, agent: Agent, spec: EnvSpec, radius: Radius, p: float, stochastic: bool = False) -> None:
         """Whatever the attack checks."""
         if hasattr(self.attack, "check"):
             self.attack.check(agent, spec, radius, p, stochastic)
@@ -81,14 +81,14 @@ class Timed:
         if isinstance(self.attack, type) or not (hasattr(self.attack, "perturb") or hasattr(self.attack, "fit")):
             raise BadInput(f"attack must be an attack such as MAD(), got {self.attack!r}")
 
-    def aimed(self, radius: float, p: float) -> "Timed":
+    def aimed(self, radius: Radius, p: float) -> "Timed":
         """The same, its attack told the radius and the norm it is for, if it wants to know."""
         inner = self.attack
         return replace(self, attack=inner.aimed(radius, p)) if hasattr(inner, "aimed") else self
 
-    def fit(self, agent: Agent, env: EnvSpec | VecEnv, seed: int) -> TimedAttack:
+    def fit(self, agent: Agent, env: EnvSpec | VecEnv | str, seed: int) -> TimedAttack:
         """Fit the attack if it must be, then play the agent for the threshold; a VecEnv serves for the latter alone."""
-        agent = as_agent(agent)
+        agent, env, seed = fit_inputs(agent, env, seed)
         attack = self.attack.fit(agent, env, seed) if hasattr(self.attack, "fit") else self.attack
         rng = torch.Generator().manual_seed(seed)
         with fresh_env(env, self.num_envs, seed) as made:

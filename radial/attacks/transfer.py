@@ -9,8 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from radial.agents.foreign import as_agent
-from radial.attacks.fitting import Rollouts, fresh_env, fresh_mlp, minibatches, size_of
+from radial.attacks.fitting import Rollouts, fit_inputs, fresh_env, fresh_mlp, minibatches, size_of
 from radial.attacks.gradient import PGD, Memoryless
 from radial.core import checks
 from radial.core.agent import Agent, Card
@@ -69,9 +68,9 @@ class Transfer:
         checks.whole(self, "samples", least=100)
         checks.not_negative(self, "learning_rate")
 
-    def fit(self, agent: Agent, env: EnvSpec | VecEnv, seed: int) -> TransferAttack:
+    def fit(self, agent: Agent, env: EnvSpec | VecEnv | str, seed: int) -> TransferAttack:
         """Play, learn, return the attack. A VecEnv must be fresh, is used up, and stays open."""
-        agent = as_agent(agent)
+        agent, env, seed = fit_inputs(agent, env, seed)
         rng = torch.Generator().manual_seed(seed)
         with fresh_env(env, self.num_envs, seed) as made:
             x = Rollouts(agent, made, rng, stochastic=False, discount=1.0).collect(self.samples).x

@@ -13,6 +13,7 @@ from rich.table import Table
 from radial.commands.parsing import parse_norm
 from radial.commands.scaling import HERE, Scaled
 from radial.commands.terminal import print_json, print_table, say, warnings_said
+from radial.core.checks import check_whole
 from radial.core.errors import BadInput
 from radial.evaluation.threads import one_thread_for
 
@@ -22,7 +23,7 @@ KINDS = ("best", "sarl", "paad", "linear")
 def fit_attack(
     agent: tyro.conf.Positional[str],
     radius: str,
-    out: Path,
+    out: str,
     kind: str = "best",
     env: str | None = None,
     steps: int | None = None,
@@ -41,7 +42,7 @@ def fit_attack(
     Args:
         agent: a run's folder, a name in the zoo, or a third-party checkpoint: papers, Stable-Baselines3, CleanRL.
         radius: perturbation radius ε in network units, such as 0.075 or 3/255.
-        out: the folder of the fit: its trials, and the attack in agent/.
+        out: the folder of the fit, new, empty or that of a fit: its trials, and the attack in agent/.
         kind: sarl (a policy over perturbations), paad (a director over the agent's actions), linear (such a director,
             a linear one, by the cross-entropy method), or best: the first two at several learning rates, by successive
             halving, and the third on vectors.
@@ -56,7 +57,7 @@ def fit_attack(
     """
     from radial.agents.saved import check_target
     from radial.attacks.learned.adversaries import PAAD, SARL, Learned, LinearDirector
-    from radial.attacks.learned.records import FIT_RECORD
+    from radial.attacks.learned.records import FIT_RECORD, check_fit_folder
     from radial.attacks.learned.stored import ATTACK_FOLDER, save_attack
     from radial.commands.measure import keep_freed_memory
     from radial.core.text import nearest
@@ -69,12 +70,19 @@ def fit_attack(
         raise BadInput(f"kind must be one of {', '.join(KINDS)}, got {kind!r}{nearest(kind, KINDS)}")
     given: dict[str, Any] = {"radius": parse_radius(radius), "p": parse_norm(p), "steps": steps, "restarts": restarts}
     made = {"best": Learned, "sarl": SARL, "paad": PAAD, "linear": LinearDirector}[kind]
+    if given["radius"] == 0:
+        raise BadInput(f"radius must be > 0 for an adversary that learns: there is nothing to learn at {radius}")
+    check_whole("seed", seed, 0)
     settings = made(**{name: value for name, value in given.items() if value is not None})
     place = scaling.place()
     resume = resume or place.on == "ray"
-    if (out / FIT_RECORD).exists() and not resume:
+    if not out:
+        raise BadInput("--out must be a folder, got ''")
+    folder = Path(out).absolute()
+    if (folder / FIT_RECORD).exists() and not resume:
         raise BadInput(f"{out} already holds a fit; use --resume to resume it or another --out")
-    check_target(out / ATTACK_FOLDER)
+    check_fit_folder(folder, "--out")
+    check_target(folder / ATTACK_FOLDER)
     loaded = load(agent, env)
     one_thread_for(loaded.observation_shape)
     where = loaded.card.env
@@ -84,10 +92,10 @@ def fit_attack(
     keep_freed_memory()
     with warnings_said():
         attack = settings.fit(
-            loaded, spec_of(where), seed, out=out.absolute(), resume=resume, quiet=False, storage=scaling.storage,
+            loaded, spec_of(where), seed, out=folder, resume=resume, quiet=False, storage=scaling.storage,
             each=None if place.is_here else partial(place.each, say=say),
         )  # fmt: skip
-        save_attack(attack, out / ATTACK_FOLDER)
+        save_attack(attack, folder / ATTACK_FOLDER)
     more = ("" if p == "inf" else f" --p {p}") + ("" if env is None else f" --env {env}")
     say(f"the attack is in {out}: radial evaluate {agent} --attack {out} --radius {radius}{more}")
     record = attack.record

@@ -68,6 +68,11 @@ def test_fit_evaluate_resume(agent: Path, tmp_path: Path, capsys: pytest.Capture
         (("--kind", "paad", "--steps", "10"), "steps must be ≥ 256, enough for one round, got 10"),
         (("--steps", "10"), "steps must be ≥ 12,288, enough for one round, got 10"),
         (("--kind", "sarl", "--restarts", "0"), "restarts must be a whole number ≥ 1, got 0"),
+        (("--kind", "linear", "--steps", "100"), "steps must be ≥ 1,280 or so, enough for 32 episodes of 40 steps"),
+        (("--seed", "-1"), "seed must be a whole number ≥ 0, got -1"),
+        (("--radius", "0"), "radius must be > 0 for an adversary that learns"),
+        (("--out", ""), "--out must be a folder, got ''"),
+        (("--out", "/proc/x/bad"), "--out must be a folder that can be written to, got /proc/x/bad"),
     ],
 )
 def test_bad_input_is_one_line(
@@ -119,12 +124,39 @@ def test_an_agent_of_another_kind_and_an_unfinished_fit_are_one_line(
     assert "fitted to a categorical agent, this one is q" in refused(capsys, "evaluate", values, *attack)
     assert "no distribution over actions to sample" in refused(capsys, "evaluate", values, "--stochastic")
     (tmp_path / "fit" / "agent").rename(tmp_path / "elsewhere")
-    assert f"--out {tmp_path / 'fit'} --resume` finishes it" in refused(capsys, "evaluate", agent, *attack)
+    says = refused(capsys, "evaluate", agent, *attack)
+    assert "whose agent/ was removed" in says
+    assert f"--out {tmp_path / 'fit'} --resume` finishes it" in says
+    run(capsys, *fit, "--resume", "--json")
+    assert run(capsys, "evaluate", agent, *attack, "--episodes", 1, "--json")["episodes"] == 1
+
+
+def test_a_folder_of_something_else_is_refused_and_left_as_it_is(
+    agent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    fit = ("attack", "fit", agent, "--kind", "paad", "--radius", 0.5, "--steps", 256)
+    assert "--out must be a new folder, an empty one or that of a fit" in refused(capsys, *fit, "--out", tmp_path)
+    says = refused(capsys, *fit, "--out", tmp_path / "notes.txt")
+    assert "--out must be a folder that can be written to" in says
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
 def test_an_attack_that_is_none_is_refused(agent: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "holds an agent, not an attack" in refused(capsys, "evaluate", agent, "--attack", agent, "--radius", 0.1)
     assert "or the folder of a fitted attack" in refused(capsys, "evaluate", agent, "--attack", "pdg", "--radius", 0.1)
-    assert "share must lie in (0, 1], got 2.0" in refused(
-        capsys, "evaluate", agent, "--attack", "mad", "--radius", 0.1, "--timing", 2
-    )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (("--attack", "worst"), "--attack worst needs a --radius"),
+        (("--attack", "mad", "--radius", "0.1", "--timing", "1.5"), "--timing must be a share in (0, 1], got 1.5"),
+        (("--attack", "worst", "--radius", "0.1", "--timing", "0"), "--timing must be a share in (0, 1], got 0"),
+        (("--timing", "0.5"), "--timing needs an attack"),
+    ],
+)
+def test_messages_name_the_options(
+    agent: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], says: str
+) -> None:
+    assert says in refused(capsys, "evaluate", agent, *arguments)

@@ -65,8 +65,9 @@ def evaluate(
         budget: minutes for --attack worst; default: as long as it takes.
         json: print one JSON object instead of a table.
     """
+    from radial.attacks.gradient import NoAttack
     from radial.attacks.timing import Timed
-    from radial.commands.screening import first_episode, read_attack, shoot
+    from radial.commands.screening import first_episode, radius_for, read_attack, shoot
     from radial.envs.make import example_for
     from radial.evaluation.play import Fittable, fitted, spec_of, streams
     from radial.evaluation.play import evaluate as play
@@ -76,7 +77,9 @@ def evaluate(
 
     if budget is not None and attack != WORST:
         raise BadInput(f"--budget is for --attack {WORST}")
-    chosen, epsilon = read_attack("random" if attack == WORST else attack, radius, stochastic)
+    _check_timing(timing, attack)
+    worst = (NoAttack(), radius_for(attack, radius))  # it finds its attacks itself
+    chosen, epsilon = worst if attack == WORST else read_attack(attack, radius, stochastic)
     norm = parse_norm(p)
     if trace is not None and not math.isinf(norm):
         raise BadInput(f"--trace shows perturbations in the norm inf: not with --p {p}")
@@ -118,6 +121,15 @@ def evaluate(
         return
     how = f"{attack} at {_ball(epsilon, norm)}" + ("" if timing is None else f", in {timing:g} of the steps")
     _print(agent, result, [("attack", attack if attack == "none" else how)])
+
+
+def _check_timing(timing: float | None, attack: str) -> None:
+    if timing is None:
+        return
+    if not 0 < timing <= 1:
+        raise BadInput(f"--timing must be a share in (0, 1], got {timing:g}")
+    if attack == "none":
+        raise BadInput("--timing needs an attack to limit: give --attack")
 
 
 def _ball(radius: float, p: float) -> str:

@@ -21,12 +21,16 @@ def read_attack(name: str, radius: str | None, stochastic: bool = False) -> tupl
 
     name  in `ATTACKS`, or the folder of a fitted attack        stochastic  the agent samples its actions
     """
+    return _attack(name, stochastic), radius_for(name, radius)
+
+
+def radius_for(name: str, radius: str | None) -> float:
+    """The radius of a command line; an attack of any name but "none" needs one."""
     from radial.recipes.recipe import parse_radius
 
-    found = _attack(name, stochastic)
     if radius is None and name != "none":
         raise BadInput(f"--attack {name} needs a --radius, such as 0.075 or 3/255")
-    return found, parse_radius(radius or "0")
+    return parse_radius(radius or "0")
 
 
 def _attack(name: str, stochastic: bool) -> Attack | Fittable:

@@ -98,7 +98,7 @@ class Agent(ABC):
         """Where it was imported from, or its type."""
         return self.card.source or type(self).__name__
 
-    def ball(self, x: Tensor, radius: float, p: float = math.inf) -> Ball:
+    def ball(self, x: Tensor, radius: float | Tensor, p: float = math.inf) -> Ball:
         """The threat model at x (B, *obs): all observations the agent may be shown, clipped to the valid range."""
         low, high = self.valid_range or (None, None)
         return Ball(x, radius, p, low, high)

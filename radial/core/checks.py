@@ -35,7 +35,7 @@ def brief(value: object) -> str:
     """The value as text for a message, cut to 80 characters; Python refuses to write integers of 4,300 digits."""
     if isinstance(value, int) and abs(value) >= 10**40:
         return "a number of more than 40 digits"
-    text = repr(value)
+    text = " ".join(repr(value).split())  # that of a tensor has several lines
     return text if len(text) <= 80 else f"{text[:79]}…"
 
 

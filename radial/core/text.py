@@ -10,8 +10,10 @@ from collections.abc import Collection
 _SPACES = set("\u00a0\u1680\u202f\u205f\u3000").union(map(chr, range(0x2000, 0x200B)))  # not printable to Python
 
 
-def spell_radius(radius: float) -> str:
-    """Format a radius: "0.075", but "3/255" where that is shorter."""
+def spell_radius(radius: float | tuple[float, ...]) -> str:
+    """Format a radius: "0.075", but "3/255" where that is shorter; "(0.1, 0)" if it is per feature."""
+    if isinstance(radius, tuple):
+        return f"({', '.join(spell_radius(each) for each in radius)})"
     plain, pixels = f"{radius:g}", f"{round(radius * 255, 6):g}"
     steps = math.isclose(float(pixels), radius * 255, rel_tol=1e-9) and len(pixels) + 4 < len(plain)
     return f"{pixels}/255" if steps else plain

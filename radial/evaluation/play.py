@@ -17,16 +17,18 @@ import torch
 from torch import Tensor
 
 from radial.agents.convert import agent_kind
-from radial.agents.foreign import WrappedCategorical, WrappedGaussian, WrappedQ, as_agent, known_shape
+from radial.agents.foreign import Guarding, WrappedCategorical, WrappedGaussian, WrappedQ, as_agent, known_shape
 from radial.agents.policies import DeterministicAgent
 from radial.bounds.methods import BoundMethod
 from radial.core.agent import Agent, Attack
 from radial.core.checks import check_whole
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
+from radial.core.radius import Radius, as_budget, as_radius, check_features
+from radial.core.text import spell_radius
 from radial.envs.make import make_env, spec_for, stacked
 from radial.envs.wrapper import as_trained
 from radial.evaluation import statistics
-from radial.evaluation.prover import ProofCheck, check_discrete, check_in_range, check_radius
+from radial.evaluation.prover import ProofCheck, check_discrete, check_in_range, check_norm
 from radial.evaluation.repeatable import finite_action, prepared
 
 Progress = Callable[[int], None]  # called with the number of finished episodes
@@ -46,7 +48,7 @@ class Fittable(Protocol):
 class Aiming(Protocol):
     """A `Fittable` that learns for one ball."""
 
-    def aimed(self, radius: float, p: float) -> Fittable:
+    def aimed(self, radius: Radius, p: float) -> Fittable:
         """The same for this radius and norm, unless its own are set."""
 
 
@@ -54,7 +56,7 @@ class Aiming(Protocol):
 class Fussy(Protocol):
     """A fitted attack that knows what it was fitted for."""
 
-    def check(self, agent: Agent, spec: EnvSpec, radius: float, p: float, stochastic: bool = False) -> None:
+    def check(self, agent: Agent, spec: EnvSpec, radius: Radius, p: float, stochastic: bool = False) -> None:
         """Refuse what it cannot attack, warn of what it was not fitted for."""
 
 
@@ -130,7 +132,7 @@ class Evaluation(statistics.Averaged):
     env_options: Mapping[str, Any]
     engine: Mapping[str, str]
     attack: str
-    radius: float  # in network units
+    radius: Radius  # in network units
     p: float
     seed: int
     num_envs: int
@@ -157,18 +159,20 @@ class Evaluation(statistics.Averaged):
         """Plain values that `json` can write; an infinite p is the string "inf", because JSON has no infinity."""
         facts = asdict(replace(self, engine=dict(self.engine), env_options=dict(self.env_options)))
         facts |= {"returns": list(self.returns), "lengths": list(self.lengths)}
+        facts["radius"] = list(self.radius) if isinstance(self.radius, tuple) else self.radius
         facts |= {"mean": self.mean, "sem": self.sem, "iqm": self.iqm, "iqm_ci95": list(self.iqm_ci95)}
         return facts | {"p": "inf" if math.isinf(self.p) else self.p}
 
     def __str__(self) -> str:
-        return f"{self.mean:.1f} ± {self.sem:.1f} ({self.episodes} episodes, {self.attack} at {self.radius:g})"
+        how = f"{self.attack} at {spell_radius(self.radius)}"
+        return f"{self.mean:.1f} ± {self.sem:.1f} ({self.episodes} episodes, {how})"
 
 
 def evaluate(
-    agent: Agent,
+    agent: Agent | Guarding,
     env: EnvSpec | VecEnv | str,
     attack: Attack | Fittable | str | None = None,
-    radius: float = 0.0,
+    radius: Radius = 0.0,
     episodes: int = 50,
     seed: int = 0,
     *,
@@ -184,10 +188,11 @@ def evaluate(
 
     Without an attack, the clean return; with one, the adversarial return. The ball is cut to the agent's `valid_range`.
 
+    agent       a guard stands for its `agent`, which acts by its rule
     env         an id, a spec, or a fresh VecEnv (used up, left open). MuJoCo is Gymnasium's own unless the spec names
                 a backend: returns are compared with published ones
     attack      None: none. One with `fit` learns first, in envs of its own. `rr.evaluate` takes a name in ATTACKS, too
-    radius, p   of the ball, in network units
+    radius, p   of the ball, in network units; of vectors also one radius per feature
     seed        everything random follows from it
     num_envs    at most; changes which random numbers fall where and nothing else. None: 50, in ProcGen 64
     stochastic  sample the agent's actions instead of taking the best one; not for an agent without a distribution
@@ -198,7 +203,8 @@ def evaluate(
     name        of the agent, for the record
     """
     agent = as_agent(agent)
-    check_radius(radius, p)
+    radius = as_radius(radius)
+    check_norm(p)
     if stochastic and (agent_kind(agent) == "q" or isinstance(agent, DeterministicAgent)):
         raise BadInput("stochastic must be False: this agent has no distribution over actions to sample from")
     attack = _checked_attack(attack)
@@ -214,6 +220,7 @@ def evaluate(
     world = make_env(spec, count, env_seed, accept=fits) if isinstance(env, EnvSpec | str) else env
     try:
         check_spaces(agent, world)
+        check_features(radius, world.observation_shape)
         adversary = fitted(attack, agent, spec, radius, p, fit_seed) if isinstance(attack, Fittable) else attack
         if isinstance(adversary, Fussy):
             adversary.check(agent, spec, radius, p, stochastic)
@@ -227,7 +234,7 @@ def evaluate(
             env_options=dict(spec.options),
             engine=world.engine,
             attack="none" if adversary is None else repr(adversary),
-            radius=float(radius),
+            radius=radius,
             p=float(p),
             seed=seed,
             num_envs=world.num_envs,
@@ -245,7 +252,7 @@ def evaluate(
             world.close()
 
 
-def fitted(attack: Fittable, agent: Agent, spec: EnvSpec, radius: float, p: float, seed: int) -> Attack:
+def fitted(attack: Fittable, agent: Agent, spec: EnvSpec, radius: Radius, p: float, seed: int) -> Attack:
     """The attack after it has learned; one that learns for one ball is told which."""
     return (attack.aimed(radius, p) if isinstance(attack, Aiming) else attack).fit(agent, spec, seed)
 
@@ -261,7 +268,7 @@ def _checked_attack(attack: Attack | Fittable | str | None) -> Attack | Fittable
 def under_attack(
     agent: Agent,
     attack: Attack | None,
-    radius: float,
+    radius: Radius | Tensor,
     p: float,
     attack_rng: torch.Generator,
     policy_rng: torch.Generator | None = None,
@@ -273,7 +280,7 @@ def under_attack(
     An attack that `draws_nothing` perturbs only the rows that count: on frames its steps are most of the time.
     """
     few = bool(getattr(attack, "draws_nothing", lambda _: False)(agent))
-    steps = itertools.count()
+    steps, budget = itertools.count(), as_budget(radius)
 
     @torch.no_grad()
     def choose(view: View) -> Tensor:
@@ -281,7 +288,7 @@ def under_attack(
         if attack is not None:
             attack.reset(view.first)
             hit = rows if few and not bool(rows.all()) else slice(None)
-            ball = agent.ball(x[hit], radius, p)
+            ball = agent.ball(x[hit], budget, p)
             proposal = attack.perturb(agent, ball, attack_rng).detach() if len(ball.center) else ball.center
             if not bool(torch.isfinite(proposal).all()):
                 raise BadInput(f"attack must return finite observations, {attack!r} gave NaN or inf")
@@ -289,7 +296,7 @@ def under_attack(
             x[hit] = ball.project(proposal)
         action = finite_action(agent, x, policy_rng, name or agent.name, next(steps))
         if proofs is not None and bool(rows.any()):
-            proofs.check(agent, agent.ball(prepared(agent, view.obs)[rows], radius, p), action[rows])
+            proofs.check(agent, agent.ball(prepared(agent, view.obs)[rows], budget, p), action[rows])
         return action
 
     return choose

@@ -15,7 +15,9 @@ from radial.bounds.certify import certify_action
 from radial.bounds.methods import METHODS, BoundMethod, best_of, is_ours, method, method_name, sound
 from radial.core.agent import Agent
 from radial.core.ball import NORMS, Ball
+from radial.core.checks import brief
 from radial.core.data import BadInput, Bounds, Discrete, Verdict
+from radial.core.radius import Radius, largest
 from radial.core.text import nearest
 from radial.evaluation.repeatable import check_greedy, prepared, repeated_action, takes_its_best
 
@@ -57,7 +59,12 @@ class Prover:
 def check_radius(radius: float, p: float) -> None:
     """Refuse a radius or a norm that is none."""
     if isinstance(radius, bool) or not isinstance(radius, Real) or not (0 <= radius < math.inf):
-        raise BadInput(f"radius must be a finite number ≥ 0, got {radius!r}")
+        raise BadInput(f"radius must be a finite number ≥ 0, got {brief(radius)}")
+    check_norm(p)
+
+
+def check_norm(p: float) -> None:
+    """Refuse a norm that is none."""
     if p not in NORMS:
         raise BadInput(f"p must be 1, 2 or inf, got {p!r}")
 
@@ -69,12 +76,12 @@ def check_discrete(agent: Agent) -> None:
         raise BadInput(f"certificates of actions need an agent with discrete actions, got {agent.actions}; {use}")
 
 
-def check_in_range(agent: Agent, radius: float) -> None:
+def check_in_range(agent: Agent, radius: Radius) -> None:
     """Refuse a radius beyond the whole range of valid inputs: it was meant in grey levels."""
-    limits = agent.valid_range
-    if limits is not None and radius > limits[1] - limits[0]:
+    limits, most = agent.valid_range, largest(radius)
+    if limits is not None and most > limits[1] - limits[0]:
         inside = f"[{limits[0]:g}, {limits[1]:g}]"
-        raise BadInput(f"radius must be in network units: inputs lie in {inside}, got {radius:g}; use {radius:g}/255")
+        raise BadInput(f"radius must be in network units: inputs lie in {inside}, got {most:g}; use {most:g}/255")
 
 
 # ------------------------------------------------------------------------------------------------- actions to be forced

@@ -17,16 +17,18 @@ from radial.attacks.timing import Timed
 from radial.core.agent import Agent, Attack
 from radial.core.checks import check_whole, is_finite
 from radial.core.data import BadInput, EnvSpec, VecEnv
+from radial.core.radius import Radius, as_radius, check_features
 from radial.core.text import spell_radius
 from radial.envs.make import make_env
 from radial.evaluation import statistics
-from radial.evaluation.play import Evaluation, Fittable, check_spaces, evaluate, side_by_side, spec_of, streams
+from radial.evaluation.play import Aiming, Evaluation, Fittable, check_spaces, evaluate, side_by_side, spec_of, streams
 from radial.evaluation.statistics import lowest, unharmed
 from radial.runs.run import derived_seed
+from radial.workflows.attack_names import names_and_objects
 from radial.workflows.audit.budget import RESERVED, Clock, Finished, OutOfTime, Until
 from radial.workflows.audit.learning import fit_in_time
 from radial.workflows.audit.paced import PRIOR, SLACK, USUAL
-from radial.workflows.audit.suite import ENVS_OF_FRAMES, aimed, applicable, attacks_of, chosen, masking
+from radial.workflows.audit.suite import ENVS_OF_FRAMES, aimed, applicable, chosen, masking
 
 FIRST_SHARE = 0.5  # of what is left, at most, for the first episodes of an attack
 QUICKEST = "fgsm"  # of those that aim: first where a budget may have no room for the others
@@ -111,11 +113,11 @@ class WorstOf:
 def worst_of(
     agent: Agent,
     env: EnvSpec | str,
-    radius: float,
+    radius: Radius,
     episodes: int = 50,
     seed: int = 0,
     *,
-    attacks: str | Sequence[str] | None = None,
+    attacks: str | Sequence[str | Attack | Fittable] | None = None,
     budget: float | None = None,
     p: float = math.inf,
     timing: float | None = None,
@@ -128,7 +130,7 @@ def worst_of(
     Each attack plays as many selection episodes as will be reported, from the same initial states; the one with the
     lowest mean return is then played on the episodes of `seed`. No attack at all is one of the candidates.
 
-    attacks  names in `ATTACKS`; default: all that apply
+    attacks  names in `ATTACKS`, and attacks themselves, fitted or not; default: all that apply
     budget   minutes for everything; None: as long as it takes. Each attack has an equal part of what is left, the
              cheap ones first, or what an episode under it takes if that is more. One that is cut off counts with the
              episodes it finished, and with the clean return of those it did not. `cuts` lists what there was no time
@@ -139,19 +141,24 @@ def worst_of(
     episodes, seed = check_whole("episodes", episodes, 1), check_whole("seed", seed, 0)
     if budget is not None and not (is_finite(budget) and budget > 0):
         raise BadInput(f"budget must be a number of minutes > 0 or None, got {budget!r}")
-    asked = attacks_of(attacks)
+    radius = as_radius(radius)
+    if timing is not None and not (is_finite(timing) and 0 < timing <= 1):
+        raise BadInput(f"timing must be a share in (0, 1] or None, got {timing!r}")
+    asked, given = names_and_objects(attacks)
+    own = {label: each.aimed(radius, p) if isinstance(each, Aiming) else each for label, each in given.items()}
     count = min(side_by_side(spec) if num_envs is None else num_envs, episodes)
     with closing(make_env(spec, 1, seed)) as probe:
         check_spaces(agent, probe)
+        check_features(radius, probe.observation_shape)
         names, left_out = applicable(agent, probe.observation_shape)
         frames = len(probe.observation_shape) > 1
     few = count if not frames else ENVS_OF_FRAMES if budget is None else 1
     clock = Clock(None if budget is None else 60 * budget)
     told = progress or (lambda text: None)
     work = _Ensemble(
-        agent, spec, float(radius), p, timing, episodes, seed, count, min(few, count), clock, name, told,
+        agent, spec, radius, p, timing, episodes, seed, count, min(few, count), clock, name, told, own,
     )  # fmt: skip
-    wanted = chosen(names, left_out, asked)
+    wanted = [*chosen(names, left_out, asked), *own]
     if frames and budget is not None:
         wanted.sort(key=lambda attack: attack != QUICKEST)
     tried = work.try_all(wanted)
@@ -163,9 +170,9 @@ def worst_of(
     returns = {member.attack: member.compared(clean) for member in tried}
     best = next(member for member in tried if member.attack == lowest(returns))
     width = tried[0].mean - min(member.mean for member in tried)  # of what any attack could change
-    warning = NOTHING_TRIED if len(tried) == 1 else masking(returns, float(radius), width)
+    warning = NOTHING_TRIED if len(tried) == 1 else masking(returns, radius, width)
     reported = work.report(best)
-    cuts = [*clock.cuts([float(radius)]), *_fewer("selection episodes of ", tried, episodes)]
+    cuts = [*clock.cuts([]), *_fewer("selection episodes of ", tried, episodes)]
     cuts += [] if reported.episodes == episodes else [f"reported episodes: {reported.episodes} of {episodes}"]
     return WorstOf(best.attack, reported, tuple(tried), work.selection_seed, left_out, tuple(cuts), warning)
 
@@ -181,12 +188,13 @@ class _Ensemble:
     """An ensemble at work.
 
     together  selection episodes that are played side by side; few on frames, so that some end before time does
+    own       attacks that were given themselves, by their label
     playing   seconds of one episode of each attack
     """
 
     agent: Agent
     spec: EnvSpec
-    radius: float
+    radius: Radius
     p: float
     timing: float | None
     episodes: int
@@ -196,6 +204,7 @@ class _Ensemble:
     clock: Clock
     name: str | None
     say: Say
+    own: Mapping[str, Attack | Fittable] = field(default_factory=dict)
     fitted: dict[str, Attack] = field(default_factory=dict)
     playing: dict[str, float] = field(default_factory=dict)
 
@@ -283,7 +292,7 @@ class _Ensemble:
         if name == FLOOR:
             return None
         if name not in self.fitted:
-            made, _ = aimed(name, self.radius, self.p)
+            made = self.own[name] if name in self.own else aimed(name, self.radius, self.p)[0]
             self.fitted[name] = self._fit(name, made) if self.timing is None else self._timed(self._fit(name, made))
         return self.fitted[name]
 

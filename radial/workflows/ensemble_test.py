@@ -168,3 +168,37 @@ def test_learning_after_the_last_step_is_stopped_as_well(monkeypatch: pytest.Mon
 def test_it_can_be_limited_to_critical_moments() -> None:
     found = worst_of(rr.load("cartpole-dqn"), SHORT, 0.3, 2, attacks=["pgd"], timing=0.25)
     assert found.members[1].settings.startswith("TimedAttack")
+
+
+def test_attacks_themselves_take_part_beside_names() -> None:
+    agent = rr.load("cartpole-dqn")
+    ready = rr.Transfer(samples=100, epochs=1).fit(agent, CARTPOLE, 0)
+    director = rr.PAAD(steps=256, rollout=256, episodes=1, compile=False)  # to be fitted at 0.1
+    found = worst_of(agent, CARTPOLE, 0.1, 1, attacks=["pgd", rr.MAD(), ready, director])
+    names = [member.attack for member in found.members]
+    assert names[:4] == ["none", "pgd", repr(rr.MAD()), repr(ready)]
+    assert "LearnedAttack(kind='paad', radius=0.1" in found.members[4].settings
+    assert len(worst_of(agent, CARTPOLE, 0.1, 1, attacks=[rr.MAD(), rr.MAD()]).members) == 2
+
+
+@pytest.mark.parametrize(
+    ("settings", "says"),
+    [
+        ({"attacks": []}, "attacks must be at least one attack, or None for all that apply"),
+        ({"attacks": [3]}, r"attacks must be names or attacks such as MAD\(\), got 3"),
+        ({"attacks": rr.MAD}, "attacks must be names or attacks such as"),
+        ({"attacks": [rr.Timed(rr.PAAD(), 0.5)]}, "pass timing"),
+        ({"timing": 1.5}, "timing must be a share in"),
+        ({"radius": "3/255"}, "radius must be a finite number ≥ 0, or one per feature"),
+        ({"radius": (0.1, 0.1)}, "got 2 numbers"),
+    ],
+)
+def test_bad_input_is_one_line(settings: dict[str, Any], says: str) -> None:
+    with pytest.raises(BadInput, match=says):
+        worst_of(rr.load("cartpole-dqn"), CARTPOLE, **({"radius": 0.1, "episodes": 1} | settings))
+
+
+def test_the_worst_within_a_radius_per_feature() -> None:
+    found = worst_of(rr.load("cartpole-dqn"), CARTPOLE, (0.1, 0, 0.1, 0), 1, attacks=["pgd"])
+    assert found.evaluation.radius == (0.1, 0.0, 0.1, 0.0)
+    assert found.to_json()["radius"] == [0.1, 0.0, 0.1, 0.0]

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from radial.agents.foreign import WrappedQ, as_agent
+from radial.agents.foreign import Guarding, WrappedQ, as_agent
 from radial.agents.q_agent import QAgent
 from radial.bounds.certify import margins, strictly_positive
 from radial.bounds.methods import METHODS, method
@@ -108,7 +108,7 @@ def guard(
     )  # fmt: skip
 
 
-class Guard:
+class Guard(Guarding):
     """An agent that says of each action whether it is certified; made by `guard`.
 
     counts  what it said so far
@@ -167,6 +167,15 @@ class Guard:
             before.late + late,
         )  # fmt: skip
         return replace(step, seconds=seconds)
+
+    def acting(self) -> Agent:
+        """`agent`, for evaluations and certificates; a guard with a fallback is refused, since that is played nowhere.
+
+        They show an agent prepared observations, and a fallback takes those of the environment.
+        """
+        if self.fallback is not None:
+            raise BadInput("agent must be a guard without a fallback, which is not played here: pass guard.agent")
+        return self.agent
 
     # ----------------------------------------------------------------------------------------------------- one step
 

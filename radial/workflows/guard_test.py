@@ -106,6 +106,19 @@ def test_carrl_plays_under_attacks() -> None:
     assert "CARRL" in under.agent
 
 
+def test_a_guard_stands_for_its_agent() -> None:
+    torch.manual_seed(0)
+    agent = rr.QAgent((4,), 2, (8,))
+    carrl, greedy = (rr.guard(agent, 0.05, rule=rule, compiled=False, budget=None) for rule in ("carrl", "greedy"))
+    under = rr.evaluate(carrl, "CartPole-v1", rr.PGD(), 0.05, episodes=2)
+    assert "CARRL" in under.agent
+    assert under.returns == rr.evaluate(carrl.agent, "CartPole-v1", rr.PGD(), 0.05, episodes=2).returns
+    assert rr.gwc(greedy, "CartPole-v1", 0.01, episodes=1).mean > 0  # type: ignore[arg-type]
+    falling = rr.guard(agent, 0.05, fallback=lambda obs, action, verdict: 0, compiled=False, budget=None)
+    with pytest.raises(BadInput, match=r"without a fallback, .* pass guard.agent"):
+        rr.evaluate(falling, "CartPole-v1", episodes=1)
+
+
 def test_a_network_that_changes_is_checked_again() -> None:
     agent = linear_agent()
     guard = rr.guard(agent, 0.1, budget=None, compiled=False)
@@ -119,6 +132,8 @@ def test_a_network_that_changes_is_checked_again() -> None:
     ("settings", "says"),
     [
         ({"radius": -1.0}, "radius"),
+        ({"radius": (0.1, 0.1)}, "radius must be a finite number ≥ 0"),
+        ({"radius": torch.full((99,), 0.1)}, "radius must be a finite number ≥ 0"),
         ({"bound": "crwn"}, "did you mean 'crown'"),
         ({"budget": 0.0}, "budget"),
         ({"rule": "carl"}, "did you mean 'carrl'"),

@@ -15,19 +15,20 @@ import torch
 from torch import Tensor
 
 from radial.agents.convert import agent_kind
-from radial.agents.foreign import as_agent
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.weights import weights_id
+from radial.attacks.fitting import fit_inputs
 from radial.attacks.gradient import Memoryless, attackable
 from radial.attacks.learned.forms import Form, Shift, Steer, view, view_size
 from radial.attacks.learned.halving import Each, Trainings
-from radial.attacks.learned.linear import LEAST_LIMIT
 from radial.attacks.learned.rounds import Candidate, Searched
 from radial.attacks.learned.world import Threat
 from radial.core import checks
 from radial.core.agent import Agent
 from radial.core.ball import NORMS, Ball
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, VecEnv
+from radial.core.radius import Radius, as_radius, exceeds
+from radial.core.text import spell_radius
 
 AdversaryPolicy = GaussianAgent | CategoricalAgent
 WARM_RATE = 0.3  # of the learning rate, where a training starts from a constant
@@ -39,7 +40,7 @@ class LearnedAttack(Memoryless):
     """A trained adversary: it looks at the clean observation, acts, and `form` makes an observation of its action."""
 
     kind: str  # a key of FORMS
-    radius: float | tuple[float, ...]  # that it was trained for
+    radius: Radius  # that it was trained for
     p: float
     steps: int  # env steps of all trainings that led to it
     sampled: bool  # it draws its actions, which hurt more on held-out episodes; False: the mean or likeliest
@@ -84,16 +85,17 @@ class LearnedAttack(Memoryless):
         """The spaces its policy must have against such an agent."""
         return (view_size(agent, shape),), self.form.actions(agent, shape)
 
-    def check(self, agent: Agent, spec: EnvSpec, radius: float, p: float, stochastic: bool = False) -> None:
+    def check(self, agent: Agent, spec: EnvSpec, radius: Radius, p: float, stochastic: bool = False) -> None:
         """Refuse an agent or an env it cannot act against; warn where it was trained for something else."""
         self._check_agent(agent)
         trained = self.record
         if spec.id != trained["env"]["id"]:
             raise BadInput(f"attack must fit the env: it was fitted in {trained['env']['id']}, not in {spec.id}")
-        largest = max(self.radius) if isinstance(self.radius, tuple) else self.radius
         notes = []
-        if radius > largest * (1 + 1e-9):
-            notes.append(f"fitted for a radius of {largest:g}, asked for {radius:g}: fit one for it, which is stronger")
+        if exceeds(radius, self.radius):
+            some = "a radius of" if isinstance(self.radius, float) else "a smaller radius on some features,"
+            own, asked = spell_radius(self.radius), spell_radius(radius)
+            notes.append(f"fitted for {some} {own}, asked for {asked}: fit one for it, which is stronger")
         if p != self.p:
             notes.append(f"fitted for p = {self.p:g}, asked for p = {p:g}")
         if weights_id(agent.choice) != trained["weights"]:
@@ -125,11 +127,11 @@ class LearnedAttack(Memoryless):
 class Adversary:
     """The settings that both kinds share, and `fit`.
 
-    radius  None: set by `aimed`, which `evaluate` calls
+    radius  one number, or one per feature of a vector. None: set by `aimed`, which `evaluate` calls
     steps   env steps of all trainings together
     """
 
-    radius: float | tuple[float, ...] | None = None
+    radius: Radius | None = None
     p: float = math.inf
     steps: int = 1_200_000
     restarts: int = 4  # trainings with different seeds; seeds matter more than steps
@@ -153,9 +155,8 @@ class Adversary:
         checks.sizes(self, "hidden")
         if self.p not in NORMS:
             raise BadInput(f"p must be 1, 2 or inf, got {self.p!r}")
-        for radius in self.radius if isinstance(self.radius, tuple) else (self.radius,):
-            if radius is not None and not (checks.is_finite(radius) and radius >= 0):
-                raise BadInput(f"radius must be finite and ≥ 0, got {radius!r}")
+        if self.radius is not None:
+            object.__setattr__(self, "radius", as_radius(self.radius))
         if self.steps < self.least_steps:
             raise BadInput(f"steps must be ≥ {self.least_steps:,}, enough for one round, got {self.steps:,}")
 
@@ -179,12 +180,12 @@ class Adversary:
         """What the actions of such an adversary mean."""
         return FORMS[kind]()
 
-    def aimed(self, radius: float, p: float) -> "Adversary":
+    def aimed(self, radius: Radius, p: float) -> "Adversary":
         """The same settings for a radius and a norm, unless a radius is set."""
         return self if self.radius is not None else replace(self, radius=radius, p=p)
 
     def fit(
-        self, agent: Agent, env: EnvSpec | VecEnv, seed: int, *, out: Path | None = None, resume: bool = False,
+        self, agent: Agent, env: EnvSpec | VecEnv | str, seed: int, *, out: Path | None = None, resume: bool = False,
         quiet: bool = True, storage: str | None = None, each: Each | None = None,
     ) -> LearnedAttack:  # fmt: skip
         """Train against the agent, which acts deterministically; return the attack that hurt most in validation.
@@ -194,7 +195,7 @@ class Adversary:
         storage  a shared folder or a URI for copies of these
         each     does the trainings of a round side by side, such as `cluster.Place.each`; None: one after the other
         """
-        agent = as_agent(agent)
+        agent, env, seed = fit_inputs(agent, env, seed)
         if self.radius is None:
             raise BadInput("radius must be set: an adversary learns for one perturbation radius")
         threat = Threat(self.radius, float(self.p))
@@ -252,8 +253,9 @@ class LinearDirector(PAAD):
     linear_share: ClassVar[float] = 1.0
 
     @property
-    def least_steps(self) -> int:  # noqa: D102
-        return LEAST_LIMIT
+    def least_steps(self) -> int:
+        """Any: how many its episodes take is known once they are played."""
+        return 1
 
     def briefly(self, rollouts: int) -> Adversary:
         """A training of PA-AD: a step of it costs no less, and it need not end any episode."""

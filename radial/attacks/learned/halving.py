@@ -22,17 +22,18 @@ from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.agents.weights import weights_id
 from radial.attacks.fitting import check_spaces_of
 from radial.attacks.learned import records
-from radial.attacks.learned.linear import FEWEST, LEAST_LIMIT, linear_policy, searched
+from radial.attacks.learned.linear import FEWEST, LEAST_LIMIT, enough_for, linear_policy, searched
 from radial.attacks.learned.rounds import Candidate, Policy, Searched, Trial, fast, kept_in, rounds, survivors
 from radial.attacks.learned.screening import TooFewSteps, TooLong, constant_policy, screened
 from radial.attacks.learned.world import AdversaryWorld, Realiser, Threat, check_deterministic
 from radial.core.agent import Agent, Attack, Card
 from radial.core.data import BadInput, Continuous, EnvSpec, VecEnv
+from radial.core.radius import check_features
 from radial.core.schedules import Linear
 from radial.envs.custom import import_inherited
 from radial.envs.make import make_env
 from radial.envs.wrapper import EnvWrapper, as_trained
-from radial.evaluation.play import play, under_attack
+from radial.evaluation.play import Episodes, play, under_attack
 from radial.evaluation.statistics import mean
 from radial.runs.run import check_free, derived_seed
 from radial.runs.storage import patiently
@@ -142,8 +143,12 @@ class Trainings:
         """The best linear adversary, with the whole budget."""
         try:
             return self._linear(self.settings.steps)
-        except TooLong:
-            raise TooFewSteps(f"steps must be enough for {2 * FEWEST} episodes, got {self.settings.steps:,}") from None
+        except TooLong as cut:
+            steps, length = self.settings.steps, max(cut.length, self._played(None, 1).lengths[0])
+            least = max(enough_for(length), steps + 1)
+            raise TooFewSteps(
+                f"steps must be ≥ {least:,} or so, enough for {2 * FEWEST} episodes of {length:,} steps, got {steps:,}"
+            ) from None
 
     def _linear_beside(self) -> dict[Candidate, Policy]:
         """The best linear adversary as one candidate of several; none on frames, nor where its share is too small."""
@@ -199,8 +204,7 @@ class Trainings:
             x = self.agent.prepare(torch.zeros(4, *self.shape))
             self.agent.ball(x, 0.0)
             check_deterministic(self.agent, x)
-            if isinstance(self.threat.radius, tuple) and (len(self.threat.radius),) != self.shape:
-                raise BadInput(f"radius must be one number or {self.shape}, got {len(self.threat.radius)} numbers")
+            check_features(self.threat.radius, self.shape)
         finally:
             env.close()
 
@@ -311,20 +315,19 @@ class Trainings:
 
         how = self.settings
         attack = LearnedAttack(kind, self.threat.radius, self.threat.p, 0, sampled, policy, how.form(kind), {})
-        return self._returns(attack)
+        return mean(self._played(attack, self.episodes).returns)
 
     @property
     def episodes(self) -> int:
         """Of validation; on frames, whose games are long, a fifth of them."""
         return self.settings.episodes if len(self.shape) == 1 else max(1, self.settings.episodes // 5)
 
-    def _returns(self, attack: Attack | None) -> float:
-        env = make_env(self.spec, self.episodes, derived_seed(self.seed, "validation"))
+    def _played(self, attack: Attack | None, episodes: int) -> Episodes:
+        env = make_env(self.spec, episodes, derived_seed(self.seed, "validation"))
         try:
             rng = torch.Generator().manual_seed(derived_seed(self.seed, "validation noise"))
-            radius: Any = self.threat.budget()
-            choose = under_attack(self.agent, attack, radius, self.threat.p, rng)
-            return mean(play(as_trained(self.agent, env), choose, self.episodes).returns)
+            choose = under_attack(self.agent, attack, self.threat.budget(), self.threat.p, rng)
+            return play(as_trained(self.agent, env), choose, episodes)
         finally:
             env.close()
 
@@ -341,6 +344,7 @@ class Trainings:
         there = records.kept_settings(self.out)
         if there is None:
             check_free(self.out)
+            records.check_fit_folder(self.out)
             return
         if not self.resume:
             raise BadInput(f"{self.out} already holds a fit; use --resume to resume it or another --out")

@@ -159,7 +159,7 @@ def test_a_fit_that_was_stopped_ends_like_one_that_was_not(tmp_path: Path, monke
     monkeypatch.setattr(halving, "train_ppo", dies)
     with pytest.raises(KeyboardInterrupt):
         settings.fit(balancing(), CARTPOLE, 3, out=tmp_path / "part")
-    with pytest.raises(BadInput, match=r"unfinished fit: `radial attack fit … --out .*part --resume` finishes it"):
+    with pytest.raises(BadInput, match=r"unfinished fit, .*: `radial attack fit … --out .*part --resume` finishes it"):
         load_attack(tmp_path / "part")
     again = settings.fit(balancing(), CARTPOLE, 3, out=tmp_path / "part", resume=True)
     assert len(calls) == 4  # one finished, one killed, two that were left
@@ -302,3 +302,36 @@ def test_frames_are_attacked_as_well(kind: type[Adversary]) -> None:
     assert shown.min() >= 0
     assert shown.max() <= 1
     assert not torch.equal(shown, ball.center)
+
+
+# ------------------------------------------------------------------------------------------------ a radius per feature
+
+
+@pytest.mark.parametrize("given", [[0.1, 0, 0.1, 0], torch.tensor([0.1, 0.0, 0.1, 0.0])])
+def test_a_radius_per_feature_is_taken_in_any_form_and_known_later(given: Any) -> None:
+    agent = balancing()
+    attack = PAAD(**(TINY | {"radius": given, "episodes": 1}), steps=256).fit(agent, CARTPOLE, 0)
+    assert attack.radius == pytest.approx((0.1, 0.0, 0.1, 0.0))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = evaluate(agent, CARTPOLE, attack, given, 1)
+    assert json.loads(json.dumps(found.to_json()))["radius"] == pytest.approx([0.1, 0.0, 0.1, 0.0])
+    with pytest.warns(UserWarning, match=r"a smaller radius on some features, \(0.1, 0, 0.1, 0\), asked for 0.1"):
+        evaluate(agent, CARTPOLE, attack, 0.1, 1)
+    with pytest.raises(BadInput, match=r"one per feature of a vector: observations are \(4,\), got 2 numbers"):
+        evaluate(agent, CARTPOLE, attack, (0.1, 0.1), 1)
+    with pytest.raises(BadInput, match=r"one per feature of a vector: observations are \(4,\), got 2 numbers"):
+        PAAD(radius=(0.1, 0.1)).fit(agent, CARTPOLE, 0)
+
+
+# -------------------------------------------------------------------------------------------------------- the folder
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    for folder in (tmp_path, tmp_path / "notes.txt", Path("/proc/x/bad")):
+        with pytest.raises(BadInput, match="out must be a "):
+            PAAD(**TINY, steps=256).fit(balancing(), CARTPOLE, 0, out=folder)
+    assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
+    with pytest.raises(BadInput, match="there is no attack at"):
+        load_attack(tmp_path / "none")

@@ -89,6 +89,12 @@ class CrossEntropy:
         self.best = sorted(self.best + seen, key=lambda pair: pair[0])[: FINALISTS - 1]
 
 
+def enough_for(length: int) -> int:
+    """The env steps of one generation and the last comparison, where episodes have this length."""
+    population = FEWEST if length <= EACH // 2 else MOST  # longer ones need a limit that asks for more candidates
+    return 2 * population * length
+
+
 def searched(agent: Agent, form: Form, threat: Threat, spec: EnvSpec, limit: int, seed: int) -> tuple[Tensor, int]:
     """The weights (A, features + 1) of the linear adversary that hurt most when played again, and the steps spent.
 
@@ -117,7 +123,8 @@ class _Games:
         probe.close()
         self.discrete = isinstance(space, Discrete)
         self.actions = space.n if isinstance(space, Discrete) else space.size
-        self.spent = self.count = self.longest = 0
+        self.spent = self.count = self.longest = 0  # env steps in all, generations, env steps of the longest one
+        self.length = 0  # of the longest episode, nearly
 
     def affordable(self) -> Iterator[int]:
         """Generations, as long as one more and the comparison at the end fit into the budget."""
@@ -132,13 +139,14 @@ class _Games:
             limited = Limited(as_trained(self.agent, env), self.limit - self.spent)
             attack = _LinearRows(self.form, weights, self.discrete)
             rng = torch.Generator().manual_seed(at)
-            choose = under_attack(self.agent, attack, self.threat.budget(), self.threat.p, rng)  # type: ignore[arg-type]
+            choose = under_attack(self.agent, attack, self.threat.budget(), self.threat.p, rng)
             returns = play(limited, choose, len(weights)).returns
         except TooLong as cut:
-            raise TooLong(self.spent + cut.steps) from None
+            raise TooLong(self.spent + cut.steps, max(self.length, cut.steps // len(weights))) from None
         finally:
             steps = env.steps
             env.close()
+        self.length = max(self.length, steps // len(weights))
         self.spent, self.count, self.longest = self.spent + steps, self.count + 1, max(self.longest, steps)
         return torch.tensor(returns)
 

@@ -11,7 +11,7 @@ from radial.attacks.fitting_test import LinearWorld, random_agent
 from radial.attacks.learned.adversaries import PAAD, Learned, LinearDirector
 from radial.attacks.learned.forms import Steer
 from radial.attacks.learned.halving_test import CARTPOLE, TINY, balancing
-from radial.attacks.learned.linear import FINALISTS, CrossEntropy, linear_policy, searched
+from radial.attacks.learned.linear import FINALISTS, MOST, CrossEntropy, enough_for, linear_policy, searched
 from radial.attacks.learned.screening import TooLong
 from radial.attacks.learned.stored import load_attack, save_attack
 from radial.attacks.learned.world import Threat
@@ -124,7 +124,7 @@ def test_what_was_cut_is_on_record_with_the_steps_it_took(tmp_path: Path) -> Non
 
 def test_a_budget_that_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
     agent, world = balancing(), EnvSpec("classic", "CartPole-v1")
-    with pytest.raises(BadInput, match="steps must be enough for 32 episodes"):
+    with pytest.raises(BadInput, match=r"steps must be ≥ .*, enough for 32 episodes"):
         LinearDirector(radius=0.0, steps=2_048).fit(agent, world, 0, out=tmp_path / "fit")
     assert not (tmp_path / "fit").exists()
     LinearDirector(radius=0.5, steps=8_000, episodes=4).fit(agent, CARTPOLE, 0, out=tmp_path / "fit")
@@ -132,9 +132,20 @@ def test_a_budget_that_is_refused_leaves_nothing_behind(tmp_path: Path) -> None:
 
 def test_bad_input_is_named() -> None:
     with pytest.raises(BadInput, match="steps"):
-        LinearDirector(steps=100)
-    with pytest.raises(BadInput, match="steps must be enough for 32 episodes"):
-        LinearDirector(radius=0.0, steps=2_048).fit(balancing(), EnvSpec("classic", "CartPole-v1"), 0)
+        LinearDirector(steps=0)
+
+
+@pytest.mark.parametrize("steps", [10, 100, 1_000])
+def test_steps_that_are_too_few_are_told_how_many_are_not(steps: int) -> None:
+    with pytest.raises(BadInput, match="steps must be ≥ 1,280 or so, enough for 32 episodes of 40 steps"):
+        LinearDirector(radius=0.0, steps=steps).fit(balancing(), CARTPOLE, 0)
+    assert enough_for(40) == 1_280
+    assert LinearDirector(radius=0.0, steps=1_280, episodes=1).fit(balancing(), CARTPOLE, 0).steps <= 1_280
+
+
+def test_long_episodes_need_more_candidates() -> None:
+    assert enough_for(2_500) == 80_000
+    assert enough_for(2_501) == 2 * MOST * 2_501  # with 32 · 2,501 steps there would be 17 candidates
 
 
 def test_a_world_that_can_be_played_only_once_is_refused() -> None:

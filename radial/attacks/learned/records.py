@@ -3,9 +3,12 @@
 Every env step of a search's budget is in one of its trials, also where a trial was cut before it had a result.
 """
 
+import errno
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from radial.agents.weights import weights_id
 from radial.attacks.learned.rounds import Candidate, Trial
 from radial.core.agent import Agent
-from radial.core.data import EnvSpec
+from radial.core.data import BadInput, EnvSpec
 from radial.runs.files import read_json, write_atomic
 
 if TYPE_CHECKING:
@@ -42,6 +45,26 @@ def kept_settings(folder: Path) -> dict[str, Any] | None:
     """What the fit in a folder, finished or not, was asked for; None: no fit is there."""
     path = folder / FIT_RECORD
     return dict(read_json(path).get("settings", {})) if path.exists() else None
+
+
+def check_fit_folder(folder: Path, field: str = "out") -> None:
+    """Refuse a folder that no fit can be in: one that holds something else, or cannot be made; nothing stays written.
+
+    field  the caller's name of it
+    """
+    if folder.is_dir() and any(folder.iterdir()) and not (folder / FIT_RECORD).is_file():
+        raise BadInput(f"{field} must be a new folder, an empty one or that of a fit: {folder} holds something else")
+    missing = [each for each in (folder, *folder.parents) if not each.exists()]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)  # no question about permissions answers for every file system
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, "it cannot be written to")
+    except OSError as error:
+        raise BadInput(f"{field} must be a folder that can be written to, got {folder}: {error.strerror}") from None
+    finally:
+        for each in missing:
+            with suppress(OSError):
+                each.rmdir()
 
 
 def kept_trials(folder: Path) -> list[Trial]:

@@ -30,12 +30,13 @@ _WIDTH = 0.5  # standard deviation with which a training around a constant begin
 class TooLong(Exception):
     """The episodes do not end within the budget.
 
-    steps  spent on them until then
+    steps   spent on them until then
+    length  that an episode has at least, as far as is known
     """
 
-    def __init__(self, steps: int) -> None:
-        super().__init__(steps)
-        self.steps = steps
+    def __init__(self, steps: int, length: int = 0) -> None:
+        super().__init__(steps, length)
+        self.steps, self.length = steps, length
 
 
 class TooFewSteps(BadInput):
@@ -93,8 +94,7 @@ def screened(agent: Agent, form: Form, threat: Threat, spec: EnvSpec, limit: int
     env = make_env(spec, len(tried) * EPISODES_EACH, seed)
     try:
         rows = tried.repeat(EPISODES_EACH, *[1] * (tried.ndim - 1))
-        budget: float | Tensor = threat.budget()
-        choose = under_attack(agent, _PerRow(form, rows), budget, threat.p, rng)  # type: ignore[arg-type]
+        choose = under_attack(agent, _PerRow(form, rows), threat.budget(), threat.p, rng)
         returns = play(Limited(as_trained(agent, env), limit), choose, env.num_envs).returns
         scores = [mean(returns[at :: len(tried)]) for at in range(len(tried))]
         order = sorted(range(len(tried)), key=lambda at: scores[at])

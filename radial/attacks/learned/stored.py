@@ -57,7 +57,12 @@ def load_attack(path: str | Path) -> LearnedAttack:
     """A fitted attack from its folder, or from the folder of its fit."""
     path = Path(path)
     if (path / FIT_RECORD).is_file() and not is_fitted(path):
-        raise BadInput(f"{path} holds an unfinished fit: `radial attack fit … --out {path} --resume` finishes it")
+        raise BadInput(
+            f"{path} holds an unfinished fit, or one whose {ATTACK_FOLDER}/ was removed: "
+            f"`radial attack fit … --out {path} --resume` finishes it"
+        )
+    if not path.exists():
+        raise BadInput(f"there is no attack at {path}: it must be the folder of one, or of its fit")
     policy = saved.load_agent(path)
     facts = policy.card.recipe.get("attack")
     if facts is None or not isinstance(policy, GaussianAgent | CategoricalAgent):

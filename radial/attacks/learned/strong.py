@@ -12,14 +12,14 @@ from dataclasses import dataclass, field, replace
 import torch
 from torch import Tensor
 
-from radial.agents.foreign import as_agent
-from radial.attacks.fitting import check_spaces_of
+from radial.attacks.fitting import check_spaces_of, fit_inputs
 from radial.attacks.gradient import MAD, PGD, Critic, Memoryless, attackable
 from radial.attacks.learned.forms import Steer
 from radial.core import checks
 from radial.core.agent import Agent, Attack
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Discrete, EnvSpec, VecEnv
+from radial.core.radius import Radius, as_radius
 from radial.envs.make import make_env
 from radial.envs.wrapper import as_trained
 from radial.evaluation.play import play, under_attack
@@ -81,14 +81,16 @@ class StrongPGD:
               apart where some starts survive and others do not
     """
 
-    radius: float | None = None
+    radius: Radius | None = None
     p: float = math.inf
     episodes: int = 40
 
     def __post_init__(self) -> None:
         checks.whole(self, "episodes")
+        if self.radius is not None:
+            object.__setattr__(self, "radius", as_radius(self.radius))
 
-    def aimed(self, radius: float, p: float) -> "StrongPGD":
+    def aimed(self, radius: Radius, p: float) -> "StrongPGD":
         """The same for a radius and a norm, unless a radius is set."""
         return self if self.radius is not None else replace(self, radius=radius, p=p)
 
@@ -108,12 +110,12 @@ class StrongPGD:
             members |= {f"target {target}": Targeted(target) for target in range(targets)}
         return members | last
 
-    def fit(self, agent: Agent, env: EnvSpec | VecEnv, seed: int) -> StrongestPGD:
+    def fit(self, agent: Agent, env: EnvSpec | VecEnv | str, seed: int) -> StrongestPGD:
         """Play each loss, and return the one under which the agent fared worst.
 
         env  a VecEnv can be played through once: the losses share its rows, so their starts differ
         """
-        agent = as_agent(agent)
+        agent, env, seed = fit_inputs(agent, env, seed)
         if not isinstance(env, EnvSpec):
             check_spaces_of(agent, env)
             return self._side_by_side(agent, env, seed)

@@ -15,6 +15,7 @@ from radial.attacks.learned.forms import Form, view, view_size
 from radial.core.agent import Agent
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Step, VecEnv
+from radial.core.radius import Radius, as_budget, largest
 from radial.envs.wrapper import EnvWrapper, as_trained
 from radial.training.native import Compiled
 
@@ -26,17 +27,17 @@ class Threat:
     radius  one number, or one per feature of a vector        p  1, 2 or inf
     """
 
-    radius: float | tuple[float, ...]
+    radius: Radius
     p: float
 
     def budget(self) -> float | Tensor:
         """The radius as a `Ball` takes it."""
-        return torch.tensor(self.radius) if isinstance(self.radius, tuple) else self.radius
+        return as_budget(self.radius)
 
     @property
     def largest(self) -> float:
         """The largest radius of a feature."""
-        return max(self.radius) if isinstance(self.radius, tuple) else self.radius
+        return largest(self.radius)
 
 
 class _Form(nn.Module):

@@ -12,6 +12,7 @@ from radial.attacks import ATTACKS
 from radial.attacks.corners import MOST_FEATURES
 from radial.core.agent import Agent
 from radial.core.data import BadInput, Discrete
+from radial.core.radius import Radius
 from radial.core.text import nearest, spell_radius
 from radial.evaluation import statistics
 from radial.evaluation.play import Aiming
@@ -30,7 +31,8 @@ GRADIENT_FREE = {
     "sarl": "an adversary without gradients",
 }  # fmt: skip
 STEERING = dict.fromkeys(("linear", "paad", "learned"), "an adversary that learned to steer it")
-ENVS_OF_FRAMES = 10  # in which an attack learns, at most
+ENVS = 16  # in which an attack learns that does not say
+ENVS_OF_FRAMES = 10  # and at most
 AUDIT_STEPS = 200_000  # of an adversary that learns, at most
 
 
@@ -73,7 +75,7 @@ def chosen(names: Sequence[str], left_out: dict[str, str], asked: Sequence[str] 
     return [name for name in dict.fromkeys((*names, *ATTACKS)) if name in asked and name != "none"]
 
 
-def aimed(name: str, radius: float, p: float) -> tuple[Any, str]:
+def aimed(name: str, radius: Radius, p: float) -> tuple[Any, str]:
     """The attack of this name, for one ball if it learns for one, and the name under which it is kept."""
     made = ATTACKS[name]()
     return (made.aimed(radius, p), f"{name} at {radius!r}") if isinstance(made, Aiming) else (made, name)
@@ -82,10 +84,11 @@ def aimed(name: str, radius: float, p: float) -> tuple[Any, str]:
 def envs_to_fit(attack: Any, agent: Agent) -> int:
     """How many envs an attack learns in; few on frames, where a step costs more."""
     frames = agent.observation_shape is not None and len(agent.observation_shape) > 1
-    return min(attack.num_envs, ENVS_OF_FRAMES) if frames else int(attack.num_envs)
+    count = int(getattr(attack, "num_envs", ENVS))
+    return min(count, ENVS_OF_FRAMES) if frames else count
 
 
-def masking(returns: Mapping[str, Mapping[int, float]], radius: float, width: float) -> str | None:
+def masking(returns: Mapping[str, Mapping[int, float]], radius: Radius, width: float) -> str | None:
     """A warning if an attack without the agent's gradients, or one that learned, beats every gradient attack clearly.
 
     The best of each kind are compared, on the starts that both finished.

@@ -250,6 +250,7 @@ def traced(
     prover = Prover.of(default_bound(agent))
     clean = Played("none", 0.0, "none", nominal.returns, nominal.lengths)
     gaps = [a - b for a, b in zip(nominal.returns, found.returns, strict=True)]
+    assert isinstance(found.radius, float), "a page shows one radius"
     level = Level(found.radius)
     level.attacks[name] = Played(
         name, found.radius, found.attack, found.returns, found.lengths, statistics.mean(gaps), statistics.sem(gaps)
