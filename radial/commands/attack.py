@@ -17,6 +17,9 @@ from radial.core.checks import check_whole
 from radial.core.errors import BadInput
 from radial.evaluation.threads import one_thread_for
 
+BY = {
+    "deterministic": "by its best action", "sampled": "by its sample", "noise": "as noise: it learned nothing worse",
+}  # fmt: skip
 KINDS = ("best", "sarl", "paad", "linear")
 
 
@@ -100,12 +103,12 @@ def fit_attack(
     say(f"the attack is in {out}: radial evaluate {agent} --attack {out} --radius {radius}{more}")
     record = attack.record
     if json:
-        print_json({"agent": agent, "attack": repr(attack), "kind": attack.kind, "sampled": attack.sampled, **record})
+        print_json({"agent": agent, "attack": repr(attack), "kind": attack.kind, "acts": attack.acts, **record})
         return
     table = Table("trial", "round", "steps", "return in validation", title=f"{attack.kind} against {agent}")
     for trial in record["trials"]:
         result = "cut: its episodes are too long" if trial["validation"] is None else f"{trial['validation']:.1f}"
         table.add_row(trial["name"], str(trial["round"]), f"{trial['steps']:,}", result)
-    table.add_row("the attack, by its " + ("sample" if attack.sampled else "best action"), "", f"{attack.steps:,}",
+    table.add_row(f"the attack, {BY[attack.acts]}", "", f"{attack.steps:,}",
                   f"{min(record['validation'].values()):.1f}")  # fmt: skip
     print_table(table)

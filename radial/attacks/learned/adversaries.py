@@ -32,6 +32,8 @@ from radial.core.text import spell_radius
 
 AdversaryPolicy = GaussianAgent | CategoricalAgent
 WARM_RATE = 0.3  # of the learning rate, where a training starts from a constant
+# By its mean or likeliest action, by a draw, or, where neither hurt more than uniform noise in the ball, by that.
+ACTS = ("deterministic", "sampled", "noise")
 FORMS: dict[str, type[Shift] | type[Steer]] = {"sarl": Shift, "paad": Steer}
 
 
@@ -43,15 +45,10 @@ class LearnedAttack(Memoryless):
     radius: Radius  # that it was trained for
     p: float
     steps: int  # env steps of all trainings that led to it
-    sampled: bool  # it draws its actions, which hurt more on held-out episodes; False: the mean or likeliest
+    acts: str  # one of ACTS: what hurt most on held-out episodes
     policy: AdversaryPolicy = field(repr=False)
     form: Form = field(repr=False)
     record: Mapping[str, Any] = field(repr=False)  # agent, env, seed, the trials, the curve: plain JSON
-
-    @property
-    def acts(self) -> str:
-        """How it acts: "deterministic" or "sampled"."""
-        return "sampled" if self.sampled else "deterministic"
 
     @property
     def validation(self) -> float | None:
@@ -70,15 +67,17 @@ class LearnedAttack(Memoryless):
         return min(ended, key=lambda trial: trial["validation"], default={})
 
     def draws_nothing(self, agent: Agent) -> bool:
-        """Unless it samples."""
-        return not self.sampled
+        """If it takes its mean or likeliest action."""
+        return self.acts == "deterministic"
 
     def perturb(self, agent: Agent, ball: Ball, rng: torch.Generator) -> Tensor:
         """The observation that realises its action, (B, *obs)."""
+        if self.acts == "noise":
+            return ball.sample(rng)
         agent = attackable(agent)
         with torch.no_grad():
             seen = self.policy.prepare(view(agent, ball.center))
-            action = self.policy.act(seen, rng if self.sampled else None)
+            action = self.policy.act(seen, rng if self.acts == "sampled" else None)
         return self.form.realise(agent.choice, ball, action).detach()
 
     def spaces(self, agent: Agent, shape: tuple[int, ...]) -> tuple[tuple[int, ...], Discrete | Continuous]:
@@ -210,7 +209,7 @@ def learned_of(found: Searched, settings: Adversary) -> LearnedAttack:
     assert settings.radius is not None
     form = settings.form(found.kind)
     return LearnedAttack(
-        found.kind, settings.radius, float(settings.p), found.steps, found.sampled, found.policy, form, found.record
+        found.kind, settings.radius, float(settings.p), found.steps, found.acts, found.policy, form, found.record
     )
 
 

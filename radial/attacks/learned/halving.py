@@ -102,10 +102,12 @@ class Trainings:
         return self._found_by(winner, policies[winner.candidate])
 
     def _found_by(self, winner: Trial, policy: Policy) -> Searched:
-        """The winner, acting deterministically or by its sample, whichever hurts more in validation."""
-        drawn = math.inf if self.given is not None else self._validate(winner.candidate.kind, policy, sampled=True)
-        found = self._record(winner, drawn)
-        return Searched(winner.candidate.kind, policy, found["steps"], drawn < winner.validation, found)
+        """The winner, acting in the way that hurts most in validation; noise stands in where nothing was learned."""
+        kind, scores = winner.candidate.kind, {"deterministic": winner.validation}
+        if self.given is None:
+            scores |= {acts: self._validate(kind, policy, acts) for acts in ("sampled", "noise")}
+        found = self._record(scores)
+        return Searched(kind, policy, found["steps"], min(scores, key=lambda acts: scores[acts]), found)
 
     def _screen(self, kinds: Iterable[str]) -> tuple[dict[Candidate, Policy], dict[tuple[str, int], Policy]]:
         """The best constant of each kind as a candidate; policies that trainings start from, by kind and number.
@@ -135,7 +137,7 @@ class Trainings:
                 )
             best[candidate] = starts[kind, 0]
             if known is None:
-                score = self._validate(kind, starts[kind, 0], sampled=False)
+                score = self._validate(kind, starts[kind, 0])
                 self.trials.append(Trial(candidate, 0, spent, score))
         return best, starts
 
@@ -174,7 +176,7 @@ class Trainings:
         form, seed = self.settings.form(kind), derived_seed(self.seed, "linear")
         weights, spent = searched(self.agent, form, self.threat, self.spec, limit, seed)
         policy = linear_policy(self.agent, self.shape, form.actions(self.agent, self.shape), weights)
-        score = self._validate(kind, policy, sampled=False)
+        score = self._validate(kind, policy)
         self._keep()
         self._ended(policy, Trial(candidate, 0, spent, score))
         return self.trials[-1], policy
@@ -259,7 +261,7 @@ class Trainings:
             )
         assert isinstance(policy, GaussianAgent | CategoricalAgent)
         policy.card = Card(env=self.spec, seed=seed, steps=steps)
-        score = math.nan if self.given is not None else self._validate(candidate.kind, policy, sampled=False)
+        score = math.nan if self.given is not None else self._validate(candidate.kind, policy)
         return policy, Trial(candidate, round, steps, score)
 
     def _sent(self) -> "Trainings":
@@ -309,12 +311,12 @@ class Trainings:
 
         return make
 
-    def _validate(self, kind: str, policy: Policy, *, sampled: bool) -> float:
+    def _validate(self, kind: str, policy: Policy, acts: str = "deterministic") -> float:
         """The agent's mean return on the validation episodes under this adversary."""
         from radial.attacks.learned.adversaries import LearnedAttack
 
         how = self.settings
-        attack = LearnedAttack(kind, self.threat.radius, self.threat.p, 0, sampled, policy, how.form(kind), {})
+        attack = LearnedAttack(kind, self.threat.radius, self.threat.p, 0, acts, policy, how.form(kind), {})
         return mean(self._played(attack, self.episodes).returns)
 
     @property
@@ -358,8 +360,8 @@ class Trainings:
         if self.out is not None:
             records.write_search(self.out, self._asked, self.trials)
 
-    def _record(self, winner: Trial, drawn: float) -> dict[str, Any]:
-        """What is kept of the search with the attack."""
+    def _record(self, scores: Mapping[str, float]) -> dict[str, Any]:
+        """What is kept of the search with the attack. scores: of its ways to act, in validation."""
         validated, told = self.given is None, records.tried(self.trials)
         return {
             "weights": weights_id(self.agent.choice), "observation_shape": list(self.shape),
@@ -367,7 +369,7 @@ class Trainings:
             "seed": self.seed, "steps": told["steps"],
             "trials": told["trials"] if validated else [], "curve": told["curve"] if validated else [],
             "validation_episodes": self.episodes if validated else 0,
-            "validation": {"deterministic": winner.validation, "sampled": drawn} if validated else {},
+            "validation": dict(scores) if validated else {},
         }  # fmt: skip
 
 

@@ -67,12 +67,12 @@ class Trial:
 
 @dataclass(frozen=True, eq=False)
 class Searched:
-    """The strongest adversary found."""
+    """The strongest adversary found; `acts` as in `LearnedAttack`."""
 
     kind: str
     policy: Policy
     steps: int
-    sampled: bool
+    acts: str
     record: dict[str, Any]
 
 

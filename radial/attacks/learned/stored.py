@@ -14,7 +14,7 @@ from typing import Any
 
 from radial.agents import saved
 from radial.agents.policies import CategoricalAgent, GaussianAgent
-from radial.attacks.learned.adversaries import FORMS, LearnedAttack
+from radial.attacks.learned.adversaries import ACTS, FORMS, LearnedAttack
 from radial.attacks.learned.forms import Form, Shift, Steer
 from radial.attacks.learned.records import FIT_RECORD, differing, kept_settings
 from radial.core import checks
@@ -29,8 +29,9 @@ FACTS: dict[str, type | tuple[type, ...]] = {
     "form": dict, "weights": str, "observation_shape": list, "actions": str, "env": dict, "seed": int, "trials": list,
     "curve": list, "validation_episodes": int, "validation": dict,
 }  # fmt: skip
-LATER_FACTS: dict[str, type | tuple[type, ...]] = {"agent_kind": (str, type(None))}  # attacks from before lack them
-_OWN = ("format", "kind", "sampled", "form", "radius", "p")  # fields of the attack; the others are its record
+# Attacks from before lack these.
+LATER_FACTS: dict[str, type | tuple[type, ...]] = {"agent_kind": (str, type(None)), "acts": str}
+_OWN = ("format", "kind", "sampled", "acts", "form", "radius", "p")  # fields of the attack; the others are its record
 
 
 def save_attack(attack: LearnedAttack, folder: str | Path) -> Path:
@@ -40,7 +41,8 @@ def save_attack(attack: LearnedAttack, folder: str | Path) -> Path:
     assert isinstance(attack.form, Shift | Steer)
     env = attack.record["env"]
     facts = {
-        "format": ATTACK_FORMAT, "kind": attack.kind, "sampled": attack.sampled, "form": asdict(attack.form),
+        "format": ATTACK_FORMAT, "kind": attack.kind, "sampled": attack.acts == "sampled", "acts": attack.acts,
+        "form": asdict(attack.form),
         "radius": list(attack.radius) if isinstance(attack.radius, tuple) else attack.radius,
         "p": "inf" if math.isinf(attack.p) else attack.p, **attack.record,
     }  # fmt: skip
@@ -74,7 +76,7 @@ def load_attack(path: str | Path) -> LearnedAttack:
         radius=tuple(float(each) for each in radius) if isinstance(radius, list) else float(radius),
         p=math.inf if facts["p"] == "inf" else float(facts["p"]),
         steps=facts["steps"],
-        sampled=facts["sampled"],
+        acts=facts.get("acts", "sampled" if facts["sampled"] else "deterministic"),
         policy=policy,
         form=_form(path, facts["kind"], facts["form"]),
         record={name: facts[name] for name in (*FACTS, *LATER_FACTS) if name not in _OWN and name in facts},
@@ -137,6 +139,8 @@ def _check(path: str | Path, facts: Any) -> None:
         raise BadInput(f"{path}: attack.radius must be made of finite numbers ≥ 0")
     if facts["p"] not in ("inf", *NORMS[:-1]):
         raise BadInput(f"{path}: attack.p must be 1, 2 or inf")
+    if facts.get("acts", ACTS[0]) not in ACTS:
+        raise BadInput(f"{path}: attack.acts must be one of {', '.join(ACTS)}")
     if facts["kind"] not in FORMS:
         raise BadInput(f"{path}: attack.kind must be one of {', '.join(FORMS)}")
     if not isinstance(facts["env"].get("id"), str):
