@@ -22,7 +22,7 @@ from radial.core.text import spell_radius
 from radial.envs.make import make_env
 from radial.evaluation import statistics
 from radial.evaluation.play import Aiming, Evaluation, Fittable, check_spaces, evaluate, side_by_side, spec_of, streams
-from radial.evaluation.statistics import lowest, unharmed
+from radial.evaluation.statistics import lowest
 from radial.runs.run import derived_seed
 from radial.workflows.attack_names import names_and_objects
 from radial.workflows.audit.budget import RESERVED, Clock, Finished, OutOfTime, Until
@@ -42,31 +42,26 @@ class Member(statistics.Averaged):
     """One attack of the ensemble on the selection episodes.
 
     settings  of the attack, as it was fitted        seconds  of fitting and playing
-    numbers   of the starts it finished: all of them unless the budget cut it off
-    cut_off   the starts that it had begun by then, with the return so far
+    played    the episodes it finished: all of them unless the budget cut it off
     """
 
     attack: str
     settings: str
-    returns: tuple[float, ...]
     seconds: float
-    numbers: tuple[int, ...]
-    cut_off: Mapping[int, float] = field(default_factory=dict)
+    played: Finished
 
     @property
-    def by_start(self) -> dict[int, float]:
-        """The return from each start that it finished, by its number."""
-        return dict(zip(self.numbers, self.returns, strict=True))
-
-    def compared(self, clean: Mapping[int, float]) -> dict[int, float]:
-        """The return from each start, where it was cut off the clean one."""
-        return unharmed(self.by_start, {**self.by_start, **self.cut_off}, clean)
+    def returns(self) -> tuple[float, ...]:  # type: ignore[override]
+        """Of these episodes."""
+        return self.played.returns
 
     def to_json(self) -> dict[str, Any]:
         """Plain values that `json` can write."""
-        facts = {name: value for name, value in vars(self).items() if name != "cut_off"}
-        lists = {"returns": list(self.returns), "numbers": list(self.numbers), "cut_off": list(self.cut_off)}
-        return {**facts, **lists, "mean": self.mean, "sem": self.sem}
+        return {
+            "attack": self.attack, "settings": self.settings, "seconds": self.seconds, "mean": self.mean,
+            "sem": self.sem, "returns": list(self.returns), "numbers": list(self.played.numbers),
+            "cut_off": list(self.played.cut_off),
+        }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -166,8 +161,8 @@ def worst_of(
         raise KeyboardInterrupt
     if not tried or tried[0].attack != FLOOR:
         raise BadInput(f"budget is too small: {budget:g} minutes ended before a clean episode did")
-    clean = tried[0].by_start
-    returns = {member.attack: member.compared(clean) for member in tried}
+    clean = tried[0].played.by_start
+    returns = {member.attack: member.played.compared(clean) for member in tried}
     best = next(member for member in tried if member.attack == lowest(returns))
     width = tried[0].mean - min(member.mean for member in tried)  # of what any attack could change
     warning = NOTHING_TRIED if len(tried) == 1 else masking(returns, radius, width)
@@ -233,13 +228,13 @@ class _Ensemble:
         with self.clock.within(self.clock.left() * share):
             ready = self._ready(attack)
         fitted = time.perf_counter()
-        found, cut_off = self._select(ready, self.clock.left() * share, self._first_batch(attack))
+        found = self._select(ready, self.clock.left() * share, self._first_batch(attack))
         ended = time.perf_counter()
         self.playing[attack] = (ended - fitted) / len(found.numbers)
         mean = statistics.mean(found.returns)
         self.say(f"{attack} at ε = {spell_radius(self.radius)}: {mean:.1f} in {ended - begun:.0f} s")
         settings = "none" if ready is None else repr(ready)
-        return Member(attack, settings, found.returns, ended - begun, found.numbers, cut_off)
+        return Member(attack, settings, ended - begun, found)
 
     def report(self, best: Member) -> Evaluation:
         """The strongest attack on the reported episodes, as many of them as the rest of the budget has room for."""
@@ -260,8 +255,8 @@ class _Ensemble:
         need = SLACK * PRIOR.get(attack, USUAL) * self.playing[FLOOR] * self.together
         return min(need, FIRST_SHARE * self.clock.left())
 
-    def _select(self, ready: Attack | None, seconds: float, first_batch: float) -> tuple[Finished, dict[int, float]]:
-        """The selection episodes that ended within their seconds, some side by side, and what the others had by then.
+    def _select(self, ready: Attack | None, seconds: float, first_batch: float) -> Finished:
+        """The selection episodes that ended within their seconds, some side by side.
 
         first_batch  seconds of the first ones, if that is more
         """
@@ -275,14 +270,12 @@ class _Ensemble:
                     with self.clock.within(left):
                         self._evaluate(world, ready, len(numbers), seed)
                 except OutOfTime:
-                    ended = world.finished().by_start
                     found = found + world.finished()
                     if not found.numbers:
                         raise
-                    so_far = world.so_far().by_start
-                    return found, {start: score for start, score in so_far.items() if start not in ended}
+                    return found
                 found = found + world.finished()
-        return found, {}
+        return found
 
     def _evaluate(self, world: VecEnv, attack: Attack | None, episodes: int, seed: int) -> Evaluation:
         return evaluate(self.agent, world, attack, self.radius, episodes, seed, p=self.p, name=self.name)

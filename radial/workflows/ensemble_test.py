@@ -9,7 +9,7 @@ from radial.attacks.learned.strong import StrongestPGD, StrongPGD
 from radial.attacks.transfer import Transfer
 from radial.core.data import BadInput, EnvSpec
 from radial.evaluation.statistics import lowest
-from radial.workflows.audit.budget import Clock, OutOfTime, Until
+from radial.workflows.audit.budget import Clock, Finished, OutOfTime, Until
 from radial.workflows.audit.learning import fit_in_time
 from radial.workflows.audit.suite import applicable, masking
 from radial.workflows.ensemble import Member, worst_of
@@ -106,7 +106,7 @@ def test_an_attack_that_is_cut_off_counts_with_the_episodes_it_finished(hurried:
     found = worst_of(
         rr.load("cartpole-dqn"), SHORT, 0.0, 20, seed=3, attacks=["random", "fgsm"], budget=18.0, num_envs=2
     )
-    finished = {member.attack: member.numbers for member in found.members}
+    finished = {member.attack: member.played.numbers for member in found.members}
     assert all(0 < len(numbers) < 20 for numbers in finished.values())
     assert finished["fgsm"] == tuple(range(len(finished["fgsm"])))
     assert any(cut.startswith("selection episodes of fgsm: ") for cut in found.cuts)
@@ -117,11 +117,14 @@ def test_an_attack_that_is_cut_off_counts_with_the_episodes_it_finished(hurried:
 
 def test_a_cut_attack_does_not_win_by_its_short_episodes() -> None:
     clean = {0: 500.0, 1: 500.0, 2: 500.0}
-    cut = Member("pgd-strong", "", (12.0,), 1.0, (0,), {1: 40.0, 2: 35.0})
-    assert cut.compared(clean) == {0: 12.0, 1: 500.0, 2: 500.0}
-    assert cut.to_json()["cut_off"] == [1, 2]
-    whole = Member("mad", "", (100.0, 120.0, 110.0), 1.0, (0, 1, 2))
-    assert lowest({member.attack: member.compared(clean) for member in (cut, whole)}) == "mad"
+    cut = Finished((0,), (12.0,), (12,), {1: 40.0, 2: 600.0})
+    assert cut.compared(clean) == {0: 12.0, 1: 500.0, 2: 600.0}
+    assert cut.compared({}) == {0: 12.0, 1: 40.0, 2: 600.0}
+    assert Member("pgd-strong", "", 1.0, cut).to_json()["cut_off"] == [1, 2]
+    whole = Finished((0, 1, 2), (100.0, 120.0, 110.0), (100, 120, 110))
+    assert lowest({"pgd-strong": cut.compared(clean), "mad": whole.compared(clean)}) == "mad"
+    later = Finished((1, 2), (30.0, 20.0), (30, 20))
+    assert (cut + later).cut_off == {}
 
 
 def test_the_first_episodes_may_take_more_than_an_equal_part(hurried: list[float]) -> None:

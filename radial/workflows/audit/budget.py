@@ -4,9 +4,9 @@ Work that would exceed the budget is stopped between two steps. Episodes that ha
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 import torch
@@ -181,12 +181,13 @@ class Until(EnvWrapper):
         return step
 
     def finished(self) -> "Finished":
-        """The episodes that ended, by the number of their start."""
-        rows = self.over.nonzero().flatten().tolist()
+        """The episodes that ended, by the number of their start, and what the others had so far."""
+        rows, others = (which.nonzero().flatten().tolist() for which in (self.over, ~self.over))
         return Finished(
             tuple(self.numbers[row] for row in rows),
             tuple(self.total[rows].tolist()),
             tuple(self.length[rows].tolist()),
+            {self.numbers[row]: float(self.total[row]) for row in others},
         )
 
     def so_far(self) -> "Finished":
@@ -200,11 +201,15 @@ class Until(EnvWrapper):
 
 @dataclass(frozen=True)
 class Finished:
-    """Episodes that ended: the numbers of their starts, returns and lengths."""
+    """Episodes that ended: the numbers of their starts, returns and lengths.
+
+    cut_off  the starts of those that were under way when time ended, with the return so far
+    """
 
     numbers: tuple[int, ...] = ()
     returns: tuple[float, ...] = ()
     lengths: tuple[int, ...] = ()
+    cut_off: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def by_start(self) -> dict[int, float]:
@@ -212,6 +217,16 @@ class Finished:
         return dict(zip(self.numbers, self.returns, strict=True))
 
     def __add__(self, other: "Finished") -> "Finished":
-        return Finished(
-            self.numbers + other.numbers, self.returns + other.returns, self.lengths + other.lengths
-        )  # fmt: skip
+        numbers = self.numbers + other.numbers
+        cut_off = {start: score for start, score in {**self.cut_off, **other.cut_off}.items() if start not in numbers}
+        return Finished(numbers, self.returns + other.returns, self.lengths + other.lengths, cut_off)
+
+    def compared(self, instead: Mapping[int, float]) -> dict[int, float]:
+        """The return from each start, by which attacks are compared: what was cut off counts as unharmed.
+
+        Those that end in time are rather the short episodes, and must not decide.
+
+        instead  the return without the attack
+        """
+        unharmed = {start: max(gone, instead.get(start, gone)) for start, gone in self.cut_off.items()}
+        return self.by_start | unharmed

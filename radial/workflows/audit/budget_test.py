@@ -63,7 +63,7 @@ def test_episodes_that_ended_count_when_time_is_over() -> None:
     clock.end = clock.begun
     with pytest.raises(OutOfTime):
         world.step(torch.zeros(4))
-    assert world.finished() == Finished((7, 8, 9), (0.0, 2.0, 6.0), (1, 2, 3))
+    assert world.finished() == Finished((7, 8, 9), (0.0, 2.0, 6.0), (1, 2, 3), {10: 9.0})
     assert world.so_far().returns == (0.0, 2.0, 6.0, 9.0)
     assert world.first(2) == (0.0, 2.0, 4.0, 6.0)
 

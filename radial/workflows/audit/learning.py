@@ -12,7 +12,6 @@ from radial.attacks.learned.strong import StrongPGD
 from radial.core.agent import Agent, Attack
 from radial.core.data import EnvSpec, VecEnv
 from radial.envs.make import make_env
-from radial.evaluation.statistics import unharmed
 from radial.workflows.audit.budget import Clock, OutOfTime, Until
 from radial.workflows.audit.suite import envs_to_fit
 
@@ -45,12 +44,12 @@ def _losses(attack: StrongPGD, agent: Agent, spec: EnvSpec, seed: int, clock: Cl
         watched = Until(world, clock, range(world.num_envs))
         with suppress(OutOfTime), clock.within(clock.left() / coming):
             attack.played(agent, watched, loss, seed)
-        ended = watched.finished().by_start
-        for start, score in ended.items():
+        ended = watched.finished()
+        for start, score in ended.by_start.items():
             mildest[start] = max(score, mildest.get(start, score))
         if coming == 1 and not mildest:
             raise OutOfTime
-        return unharmed(ended, watched.so_far().by_start, mildest) if ended else {}
+        return ended.compared(mildest) if ended.numbers else {}
 
     return attack.in_turn(agent, spec, seed, rehearse)
 

@@ -25,6 +25,7 @@ class Played(statistics.Averaged):
 
     gap, gap_sem  of the clean return over this one, paired by their starts
     numbers       of the starts: those with the same number begin alike; empty: 0, 1, 2, …
+    unharmed      return of the starts that time cut off, by which attacks are compared and nothing else
     """
 
     attack: str
@@ -35,6 +36,7 @@ class Played(statistics.Averaged):
     gap: float = 0.0
     gap_sem: float = 0.0
     numbers: tuple[int, ...] = ()
+    unharmed: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def by_start(self) -> dict[int, float]:
@@ -118,8 +120,8 @@ class Level:
 
     @property
     def returns(self) -> dict[str, dict[int, float]]:
-        """Of each attack, by the number of the start."""
-        return {name: played.by_start for name, played in self.attacks.items()}
+        """Of each attack, by the number of the start; what time cut off counts as unharmed."""
+        return {name: {**played.unharmed, **played.by_start} for name, played in self.attacks.items()}
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""

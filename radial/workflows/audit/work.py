@@ -195,12 +195,13 @@ class Work:
         found = self.paced.episodes(name, numbers, seconds, fight)
         before = level.attacks.get(name)
         if before is not None:
-            found = Finished(tuple(before.by_start), before.returns, before.lengths) + found
+            found = Finished(tuple(before.by_start), before.returns, before.lengths, before.unharmed) + found
         level.attacks[name] = played = self._played(name, level.radius, repr(attack), found)
         self.clock.tell(f"return under {self.clock.doing}: {played.mean:.1f}")
 
     def _played(self, name: str, radius: float, settings: str, found: Finished) -> Played:
-        played = Played(name, radius, settings, found.returns, found.lengths, numbers=found.numbers)
+        cut = {start: found.compared(self.result.nominal.by_start)[start] for start in found.cut_off}
+        played = Played(name, radius, settings, found.returns, found.lengths, numbers=found.numbers, unharmed=cut)
         gaps = tuple(played.gaps(self.result.nominal).values())
         return replace(played, gap=statistics.mean(gaps), gap_sem=statistics.sem(gaps))
 
