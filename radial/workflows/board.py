@@ -26,7 +26,7 @@ from radial.workflows.challenges import PLAYED, SEED, Challenge
 from radial.workflows.entrants import Entrant, Listed
 from radial.workflows.protocol import Book, CellResult, Watcher, adversary_for, hashed, silent
 
-CLEAN = "none"
+NO_ATTACK = "none"
 CLEAN_PART, CERTIFICATE_PART = "clean", "certificate"  # parts of a level; any other is the name of an attack
 SELECTION_SEED = derived_seed(SEED, "selection")
 CERTIFIED = 10  # clean episodes over which certificates are taken
@@ -61,7 +61,7 @@ class CellBoard:
     def part(self, entrant: Entrant, challenge: Challenge, radius: float, part: str) -> list[CellResult]:
         """Some cells at a radius that belong together: clean, the certificate, or those under an attack."""
         if part == CLEAN_PART:
-            return [self._cell(entrant, challenge, CLEAN, 0.0, SEED, challenge.episodes)]
+            return [self._cell(entrant, challenge, NO_ATTACK, 0.0, SEED, challenge.episodes)]
         if part == CERTIFICATE_PART:
             return [self._certificate(entrant, challenge, radius)]
         chosen = self._cell(entrant, challenge, part, radius, SELECTION_SEED, challenge.selection)
@@ -75,7 +75,7 @@ class CellBoard:
 
         def play() -> CellResult:
             self.clock.tick()
-            ready = None if attack == CLEAN else self._attack(entrant, challenge, attack, radius)
+            ready = None if attack == NO_ATTACK else self._attack(entrant, challenge, attack, radius)
             with self.watch(f"{entrant.name}, {attack} {spell_radius(radius)}", episodes) as progress:
                 found = evaluate(
                     entrant.agent, entrant.spec, ready, radius, episodes, seed, name=entrant.name, progress=progress
@@ -138,7 +138,7 @@ def certificate_key(entrant: Listed, challenge: Challenge, radius: float) -> dic
 def part_keys(entrant: Entrant, challenge: Challenge, radius: float, part: str) -> list[dict[str, Any]]:
     """The keys of the cells of `CellBoard.part`."""
     if part == CLEAN_PART:
-        return [cell_key(entrant, challenge, CLEAN, 0.0, SEED, challenge.episodes)]
+        return [cell_key(entrant, challenge, NO_ATTACK, 0.0, SEED, challenge.episodes)]
     if part == CERTIFICATE_PART:
         return [certificate_key(entrant, challenge, radius)]
     chosen = cell_key(entrant, challenge, part, radius, SELECTION_SEED, challenge.selection)

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from radial.evaluation.crossfit import CrossFitted, cross_fitted
-from radial.workflows.board import CLEAN, SELECTION_SEED, attacks_on, cell_key, certificate_key
+from radial.workflows.board import NO_ATTACK, SELECTION_SEED, attacks_on, cell_key, certificate_key
 from radial.workflows.challenges import SEED, Challenge
 from radial.workflows.entrants import Listed
 from radial.workflows.protocol import CellResult
 
 Known = Callable[[Mapping[str, Any]], CellResult | None]  # the result under a key
-Attacking = tuple[str, float]  # an attack and its radius
-Returns = dict[Attacking, dict[int, float]]  # by the number of the episode; −1, −2, … are the selection episodes
+_Attack = tuple[str, float]  # its name and its radius
+_Returns = dict[_Attack, dict[int, float]]  # by the number of the episode; −1, −2, … are the selection episodes
 
 
 @dataclass(frozen=True)
@@ -30,8 +30,8 @@ class Level:
 
     attacks: Mapping[str, CellResult]
     certificate: CellResult | None
-    worst: CrossFitted[Attacking] | None
-    lowest: tuple[Attacking, CellResult] | None
+    worst: CrossFitted[_Attack] | None
+    lowest: tuple[_Attack, CellResult] | None
 
 
 @dataclass(frozen=True)
@@ -58,8 +58,8 @@ class Standing:
 
 def standing_of(entrant: Listed, challenge: Challenge, known: Known) -> Standing | None:
     """The results of an agent at the radii where any are known; None: nowhere."""
-    levels, reported, returns = dict[float, Level](), dict[Attacking, CellResult](), Returns()
-    clean = known(cell_key(entrant, challenge, CLEAN, 0.0, SEED, challenge.episodes))
+    levels, reported, returns = dict[float, Level](), dict[_Attack, CellResult](), _Returns()
+    clean = known(cell_key(entrant, challenge, NO_ATTACK, 0.0, SEED, challenge.episodes))
     complete = True  # at this radius and below, since what is fitted there takes part here
     for radius in challenge.radii:
         found = {}
@@ -90,12 +90,12 @@ def _level(level: Level) -> dict[str, Any]:
     }
 
 
-def _worst(found: CrossFitted[Attacking]) -> dict[str, Any]:
+def _worst(found: CrossFitted[_Attack]) -> dict[str, Any]:
     """The strongest attacks, of the even and the odd episodes where these differ, and what they left."""
     return {"attacks": [_attack(one) for one in dict.fromkeys(found.attacks)], "mean": found.mean, "sem": found.sem}
 
 
-def _attack(one: Attacking) -> dict[str, Any]:
+def _attack(one: _Attack) -> dict[str, Any]:
     attack, radius = one
     return {"attack": attack, "radius": radius}
 
