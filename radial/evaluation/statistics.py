@@ -52,11 +52,23 @@ def gains(first: Mapping[int, float], second: Mapping[int, float]) -> list[float
     return [first[start] - second[start] for start in first if start in second]
 
 
+def unharmed(
+    finished: Mapping[int, float], so_far: Mapping[int, float], instead: Mapping[int, float]
+) -> dict[int, float]:
+    """The return from each start, where the clock cut some episodes off: by its number.
+
+    Those that are cut are the long ones, so an attack must not win by the others alone: it is taken to do no more harm
+    there.
+
+    so_far  of every episode that began        instead  the return without the attack, or under others
+    """
+    return {start: finished.get(start, max(gone, instead.get(start, gone))) for start, gone in so_far.items()}
+
+
 def lowest(returns: Mapping[Key, Mapping[int, float]]) -> Key:
     """The one with the lowest mean return, by start; of equal ones the first.
 
-    Two are compared on the starts that both finished: what was cut off has rather the short episodes, and must not win
-    by them. Whoever finished most is ahead until another one beats it there.
+    Two are compared on the starts that both have. Whoever has most is ahead until another one beats it there.
     """
     best, *others = sorted(returns, key=lambda each: -len(returns[each]))
     for other in others:

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from radial.core.data import BadInput
-from radial.evaluation.statistics import bootstrap_ci, correlation, gains, iqm, iqm_ci95, lowest, mean, sem
+from radial.evaluation.statistics import bootstrap_ci, correlation, gains, iqm, iqm_ci95, lowest, mean, sem, unharmed
 
 
 def test_by_hand() -> None:
@@ -73,6 +73,15 @@ def test_correlation_by_hand() -> None:
     assert correlation([1.0, 2.0, 3.0], [2.0, 4.0, 6.0]) == pytest.approx(1.0)
     assert correlation([1.0, -1.0, 1.0, -1.0], [1.0, 1.0, -1.0, -1.0]) == pytest.approx(0.0)
     assert correlation([1.0, 1.0], [0.0, 3.0]) is None  # what does not vary says nothing
+
+
+def test_an_episode_that_time_cut_off_counts_as_unharmed() -> None:
+    """Three began and one ended, the short one: the attack wins nothing by it alone."""
+    finished, so_far = {0: 12.0}, {0: 12.0, 1: 80.0, 2: 600.0}
+    assert unharmed(finished, so_far, {0: 500.0, 1: 500.0, 2: 500.0}) == {0: 12.0, 1: 500.0, 2: 600.0}
+    assert unharmed(finished, so_far, {}) == {0: 12.0, 1: 80.0, 2: 600.0}
+    cut = unharmed(finished, so_far, dict.fromkeys(range(3), 500.0))
+    assert lowest({"whole": {0: 90.0, 1: 100.0, 2: 110.0}, "cut": cut}) == "whole"
 
 
 def test_the_lowest_is_found_on_shared_starts() -> None:

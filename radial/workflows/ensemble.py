@@ -21,12 +21,15 @@ from radial.core.text import spell_radius
 from radial.envs.make import make_env
 from radial.evaluation import statistics
 from radial.evaluation.play import Evaluation, Fittable, check_spaces, evaluate, side_by_side, spec_of, streams
-from radial.evaluation.statistics import lowest
+from radial.evaluation.statistics import lowest, unharmed
 from radial.runs.run import derived_seed
 from radial.workflows.audit.budget import RESERVED, Clock, Finished, OutOfTime, Until
 from radial.workflows.audit.learning import fit_in_time
+from radial.workflows.audit.paced import PRIOR, SLACK, USUAL
 from radial.workflows.audit.suite import ENVS_OF_FRAMES, aimed, applicable, attacks_of, chosen, masking
 
+FIRST_SHARE = 0.5  # of what is left, at most, for the first episodes of an attack
+QUICKEST = "fgsm"  # of those that aim: first where a budget may have no room for the others
 FLOOR = "none"  # the adversary may leave an observation alone, so no agent's worst case is above its clean return
 Say = Callable[[str], None]
 NOTHING_TRIED = "nothing was tried: no attack finished an episode, and this is the clean return"
@@ -38,6 +41,7 @@ class Member(statistics.Averaged):
 
     settings  of the attack, as it was fitted        seconds  of fitting and playing
     numbers   of the starts it finished: all of them unless the budget cut it off
+    cut_off   the starts that it had begun by then, with the return so far
     """
 
     attack: str
@@ -45,16 +49,22 @@ class Member(statistics.Averaged):
     returns: tuple[float, ...]
     seconds: float
     numbers: tuple[int, ...]
+    cut_off: Mapping[int, float] = field(default_factory=dict)
 
     @property
     def by_start(self) -> dict[int, float]:
-        """The return from each start, by its number."""
+        """The return from each start that it finished, by its number."""
         return dict(zip(self.numbers, self.returns, strict=True))
+
+    def compared(self, clean: Mapping[int, float]) -> dict[int, float]:
+        """The return from each start, where it was cut off the clean one."""
+        return unharmed(self.by_start, {**self.by_start, **self.cut_off}, clean)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values that `json` can write."""
-        lists = {"returns": list(self.returns), "numbers": list(self.numbers)}
-        return {**vars(self), **lists, "mean": self.mean, "sem": self.sem}
+        facts = {name: value for name, value in vars(self).items() if name != "cut_off"}
+        lists = {"returns": list(self.returns), "numbers": list(self.numbers), "cut_off": list(self.cut_off)}
+        return {**facts, **lists, "mean": self.mean, "sem": self.sem}
 
 
 @dataclass(frozen=True)
@@ -120,8 +130,9 @@ def worst_of(
 
     attacks  names in `ATTACKS`; default: all that apply
     budget   minutes for everything; None: as long as it takes. Each attack has an equal part of what is left, the
-             cheap ones first; one that is cut off counts with the episodes it finished, on which others are compared
-             with it. Whatever there was no time for is listed in `cuts`
+             cheap ones first, or what an episode under it takes if that is more. One that is cut off counts with the
+             episodes it finished, and with the clean return of those it did not. `cuts` lists what there was no time
+             for
     timing   perturb critical moments only, in this share of the steps; None: all steps
     """
     agent, spec = as_agent(agent), spec_of(env)
@@ -133,19 +144,23 @@ def worst_of(
     with closing(make_env(spec, 1, seed)) as probe:
         check_spaces(agent, probe)
         names, left_out = applicable(agent, probe.observation_shape)
-        few = ENVS_OF_FRAMES if len(probe.observation_shape) > 1 else count
+        frames = len(probe.observation_shape) > 1
+    few = count if not frames else ENVS_OF_FRAMES if budget is None else 1
     clock = Clock(None if budget is None else 60 * budget)
     told = progress or (lambda text: None)
     work = _Ensemble(
         agent, spec, float(radius), p, timing, episodes, seed, count, min(few, count), clock, name, told,
     )  # fmt: skip
-    wanted = [FLOOR, *chosen(names, left_out, asked)]
+    wanted = chosen(names, left_out, asked)
+    if frames and budget is not None:
+        wanted.sort(key=lambda attack: attack != QUICKEST)
     tried = work.try_all(wanted)
     if clock.stopped:
         raise KeyboardInterrupt
     if not tried or tried[0].attack != FLOOR:
         raise BadInput(f"budget is too small: {budget:g} minutes ended before a clean episode did")
-    returns = {member.attack: member.by_start for member in tried}
+    clean = tried[0].by_start
+    returns = {member.attack: member.compared(clean) for member in tried}
     best = next(member for member in tried if member.attack == lowest(returns))
     width = tried[0].mean - min(member.mean for member in tried)  # of what any attack could change
     warning = NOTHING_TRIED if len(tried) == 1 else masking(returns, float(radius), width)
@@ -190,31 +205,32 @@ class _Ensemble:
         return derived_seed(self.seed, "selection")
 
     def try_all(self, attacks: Sequence[str]) -> list[Member]:
-        """Those that finished an episode, each in an equal part of the time that is left."""
+        """Those that finished an episode, the clean ones first; each has its share of the time that is left."""
         tried = []
-        for at, attack in enumerate(attacks):
-            member = self.clock.run(attack, partial(self.try_out, attack, len(attacks) - at))
+        for at, attack in enumerate([FLOOR, *attacks]):
+            share = 1 / (len(attacks) + 1 - at)
+            member = self.clock.run(attack, partial(self.try_out, attack, share))
             if member is not None:
                 tried.append(member)
                 self.clock.reserve(self.episodes * self.playing[attack])  # for the report
         return tried
 
-    def try_out(self, attack: str, coming: int) -> Member:
+    def try_out(self, attack: str, share: float) -> Member:
         """Fit the attack if it must learn, and play the selection episodes; one that took long to learn plays still.
 
-        coming  attacks that share the time left, this one included
+        share  of the time left
         """
         begun = time.perf_counter()
-        with self.clock.within(self.clock.left() / coming):
+        with self.clock.within(self.clock.left() * share):
             ready = self._ready(attack)
         fitted = time.perf_counter()
-        with self.clock.within(self.clock.left() / coming):
-            found = self._select(ready)
+        found, cut_off = self._select(ready, self.clock.left() * share, self._first_batch(attack))
         ended = time.perf_counter()
         self.playing[attack] = (ended - fitted) / len(found.numbers)
         mean = statistics.mean(found.returns)
         self.say(f"{attack} at ε = {spell_radius(self.radius)}: {mean:.1f} in {ended - begun:.0f} s")
-        return Member(attack, "none" if ready is None else repr(ready), found.returns, ended - begun, found.numbers)
+        settings = "none" if ready is None else repr(ready)
+        return Member(attack, settings, found.returns, ended - begun, found.numbers, cut_off)
 
     def report(self, best: Member) -> Evaluation:
         """The strongest attack on the reported episodes, as many of them as the rest of the budget has room for."""
@@ -225,22 +241,39 @@ class _Ensemble:
         with closing(make_env(self.spec, count, streams(self.seed)[0])) as world:
             return self._evaluate(world, self._ready(best.attack), episodes, self.seed)
 
-    def _select(self, ready: Attack | None) -> Finished:
-        """The selection episodes, some side by side; those that ended count where the time does."""
-        found, seed = Finished(), self.selection_seed
+    def _first_batch(self, attack: str) -> float:
+        """Seconds that the first episodes may take: without clean ones nothing is known.
+
+        Others may have half of what is left, if they seem to need it: one attack that was tried is more than none.
+        """
+        if attack == FLOOR:
+            return self.clock.left()
+        need = SLACK * PRIOR.get(attack, USUAL) * self.playing[FLOOR] * self.together
+        return min(need, FIRST_SHARE * self.clock.left())
+
+    def _select(self, ready: Attack | None, seconds: float, first_batch: float) -> tuple[Finished, dict[int, float]]:
+        """The selection episodes that ended within their seconds, some side by side, and what the others had by then.
+
+        first_batch  seconds of the first ones, if that is more
+        """
+        found, seed, began = Finished(), self.selection_seed, time.monotonic()
         for first in range(0, self.episodes, self.together):
             numbers = range(first, min(first + self.together, self.episodes))
             made = make_env(self.spec, len(numbers), streams(seed)[0], numbers=numbers)
+            left = max(seconds, 0.0 if first else first_batch) - (time.monotonic() - began)
             with closing(Until(made, self.clock, numbers)) as world:
                 try:
-                    self._evaluate(world, ready, len(numbers), seed)
+                    with self.clock.within(left):
+                        self._evaluate(world, ready, len(numbers), seed)
                 except OutOfTime:
+                    ended = world.finished().by_start
                     found = found + world.finished()
                     if not found.numbers:
                         raise
-                    return found
+                    so_far = world.so_far().by_start
+                    return found, {start: score for start, score in so_far.items() if start not in ended}
                 found = found + world.finished()
-        return found
+        return found, {}
 
     def _evaluate(self, world: VecEnv, attack: Attack | None, episodes: int, seed: int) -> Evaluation:
         return evaluate(self.agent, world, attack, self.radius, episodes, seed, p=self.p, name=self.name)

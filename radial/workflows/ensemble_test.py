@@ -8,10 +8,11 @@ from radial.attacks.learned.adversaries import LearnedAttack, LinearDirector
 from radial.attacks.learned.strong import StrongestPGD, StrongPGD
 from radial.attacks.transfer import Transfer
 from radial.core.data import BadInput, EnvSpec
+from radial.evaluation.statistics import lowest
 from radial.workflows.audit.budget import Clock, OutOfTime, Until
 from radial.workflows.audit.learning import fit_in_time
 from radial.workflows.audit.suite import applicable, masking
-from radial.workflows.ensemble import worst_of
+from radial.workflows.ensemble import Member, worst_of
 
 CARTPOLE = EnvSpec("classic", "CartPole-v1")
 
@@ -112,6 +113,23 @@ def test_an_attack_that_is_cut_off_counts_with_the_episodes_it_finished(hurried:
     assert any(cut.startswith("reported episodes: ") for cut in found.cuts)
     assert max(map(len, finished.values())) - min(map(len, finished.values())) <= 6  # fair shares
     assert hurried[0] <= 18 * 60
+
+
+def test_a_cut_attack_does_not_win_by_its_short_episodes() -> None:
+    clean = {0: 500.0, 1: 500.0, 2: 500.0}
+    cut = Member("pgd-strong", "", (12.0,), 1.0, (0,), {1: 40.0, 2: 35.0})
+    assert cut.compared(clean) == {0: 12.0, 1: 500.0, 2: 500.0}
+    assert cut.to_json()["cut_off"] == [1, 2]
+    whole = Member("mad", "", (100.0, 120.0, 110.0), 1.0, (0, 1, 2))
+    assert lowest({member.attack: member.compared(clean) for member in (cut, whole)}) == "mad"
+
+
+def test_the_first_episodes_may_take_more_than_an_equal_part(hurried: list[float]) -> None:
+    """50 steps an episode and ten attacks: a tenth of a budget of 300 steps is no episode, half of it is."""
+    names = ["pgd", "mad", "fgsm", "random", "corners", "transfer", "rs", "compounding", "sarl", "paad"]
+    found = worst_of(rr.load("cartpole-dqn"), SHORT, 0.0, 2, seed=3, attacks=names, budget=5.0, num_envs=1)
+    assert len(found.members) > 1
+    assert hurried[0] <= 300
 
 
 def test_if_every_attack_is_cut_it_says_that_nothing_was_tried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,8 +26,9 @@ from radial.evaluation.play import play, under_attack
 from radial.evaluation.statistics import lowest, mean
 
 STEPS, STEP_SIZE, RESTARTS = 20, 0.25, 5
-# plays an attack in fresh envs, so many losses being still to come: the return from each start that was finished
+# plays an attack in fresh envs, so many losses being still to come: the return from each start, empty if none ended
 Rehearse = Callable[[Attack, VecEnv, int], Mapping[int, float]]
+ON_FRAMES = 20  # the part of the episodes that are played there
 MOST_TARGETS = {1: 18, 3: 6}  # actions, at most, that get a loss of their own; by the axes of an observation
 
 
@@ -76,12 +77,13 @@ class StrongPGD:
     """PGD and MAD as in the papers, with restarts on cross-entropy and margin, towards each action, and on the value.
 
     radius    None: set by `aimed`, which `evaluate` calls
-    episodes  of each loss, whose seeds nothing else uses; on frames a fifth of them
+    episodes  of each loss, whose seeds nothing else uses; on frames a twentieth of them. Ten would not tell losses
+              apart where some starts survive and others do not
     """
 
     radius: float | None = None
     p: float = math.inf
-    episodes: int = 10
+    episodes: int = 40
 
     def __post_init__(self) -> None:
         checks.whole(self, "episodes")
@@ -127,7 +129,7 @@ class StrongPGD:
             check_spaces_of(agent, probe)
             shape = probe.observation_shape
         members = self.members(agent, shape)
-        count = self.episodes if len(shape) == 1 else max(1, self.episodes // 5)
+        count = self.episodes if len(shape) == 1 else max(1, self.episodes // ON_FRAMES)
         returns = {}
         for at, (name, attack) in enumerate(members.items()):
             with closing(make_env(spec, count, seed)) as world:

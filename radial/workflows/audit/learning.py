@@ -12,6 +12,7 @@ from radial.attacks.learned.strong import StrongPGD
 from radial.core.agent import Agent, Attack
 from radial.core.data import EnvSpec, VecEnv
 from radial.envs.make import make_env
+from radial.evaluation.statistics import unharmed
 from radial.workflows.audit.budget import Clock, OutOfTime, Until
 from radial.workflows.audit.suite import envs_to_fit
 
@@ -38,17 +39,18 @@ def fit_in_time(attack: Any, agent: Agent, spec: EnvSpec, seed: int, clock: Cloc
 
 def _losses(attack: StrongPGD, agent: Agent, spec: EnvSpec, seed: int, clock: Clock) -> Attack:
     """Each loss has an equal part of the time; those count that finished an episode."""
-    ended = 0
+    mildest: dict[int, float] = {}  # the highest return from each start under any loss so far
 
     def rehearse(loss: Attack, world: VecEnv, coming: int) -> dict[int, float]:
-        nonlocal ended
         watched = Until(world, clock, range(world.num_envs))
         with suppress(OutOfTime), clock.within(clock.left() / coming):
             attack.played(agent, watched, loss, seed)
-        ended += int(watched.over.sum())
-        if coming == 1 and not ended:
+        ended = watched.finished().by_start
+        for start, score in ended.items():
+            mildest[start] = max(score, mildest.get(start, score))
+        if coming == 1 and not mildest:
             raise OutOfTime
-        return watched.finished().by_start
+        return unharmed(ended, watched.so_far().by_start, mildest) if ended else {}
 
     return attack.in_turn(agent, spec, seed, rehearse)
 
