@@ -104,7 +104,7 @@ def standings_markdown(board: Document) -> str:
         seeds = seeds_grid(task)
         parts += ["Over training seeds:", aligned(*seeds)] if seeds[1] else []
     refused = [f"- {name}: {why}" for name, why in board["refused"].items() if not why.startswith("no task here")]
-    refused += [f"- Not finished: {', '.join(board['waiting'])}."] if board["waiting"] else []
+    refused += [f"- Not ranked yet: {', '.join(board['waiting'])}."] if board["waiting"] else []
     parts += ["## Not evaluated", "\n".join(refused)] if refused else []
     return "\n\n".join(parts) + "\n"
 
