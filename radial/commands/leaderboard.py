@@ -51,7 +51,7 @@ def leaderboard(
     if not found["tasks"]:
         why = "the zoo has none for these tasks, and --agents named none"
         if found["waiting"] and budget is not None:
-            why = f"{out} holds none that is complete, and none was completed within --budget {budget:g}"
+            why = f"{out} holds no result of any, and none was completed within --budget {budget:g}"
         say(f"radial: no agent to rank: {why}")
         sys.exit(1)
     write_atomic(out / "leaderboard.md", standings.standings_markdown(found))

@@ -17,10 +17,12 @@ _NAMES = {
     "pgd-strong": "PGD strong",
 }  # fmt: skip
 _CERTIFICATES = {"reach": "certified reach", "acr": "certified actions"}
+_MARKS = {"clean": (BLACK, "o"), "MAD or PGD": (BLUE, "s"), "learned": (ORANGE, "D"), "worst of all": (GREEN, "|")}
 _ABOUT = (
     "Mean return ± standard error over episodes of one agent; higher is better, and the worst of all attacks is what "
     "counts. **Worst of all**: each half of the episodes under the attack that hurt most on all other episodes, so the "
     "number is not the least of several noisy ones; what was fitted at a smaller ε is an attack at a larger one too. "
+    "Lowest: the lowest mean of these attacks, where it is below; of several noisy means it is a little too low. "
     "SA-RL, PA-AD and linear (PA-AD's director as a linear function) are adversaries trained against that very agent. "
     "All attacks are white-box and an upper bound of the true worst case, no more; only the certificates are proofs. "
     "Certified reach: how far the mean action can move at most, in its widest coordinate, on average over clean "
@@ -32,32 +34,43 @@ _ABOUT = (
 def grid(task: Document) -> Grid:
     """One row per agent and radius, best agent first."""
     headings = ["agent", "steps", "ε", "clean", *(_NAMES.get(name, name) for name in task["attacks"])]
-    headings += ["worst of all", _CERTIFICATES[task["certificate"]]]
+    headings += ["worst of all", "lowest", _CERTIFICATES[task["certificate"]]]
     rows, digits = [], _digits(task)
     for row in task["rows"]:
         for i, level in enumerate(row["radii"]):
             first = [row["agent"], f"{row['steps']:,}" if row["steps"] else EMPTY] if i == 0 else ["", ""]
             cells = [_spread(level["attacks"].get(name), digits) for name in task["attacks"]]
-            worst = f"{_spread(level['worst'], digits)} ({_strongest(level)})"
+            worst = EMPTY if level["worst"] is None else f"{_spread(level['worst'], digits)} ({_strongest(level)})"
             certified = _certified(task["certificate"], level["certificate"])
             clean = _spread(row["clean"], digits) if i == 0 else ""
-            rows.append([*first, spell_radius(level["radius"]), clean, *cells, worst, certified])
+            rows.append(
+                [*first, spell_radius(level["radius"]), clean, *cells, worst, _lowest(level, digits), certified]
+            )
     return headings, rows
 
 
 def _strongest(level: Document) -> str:
-    """The attack behind the worst of all; one of a smaller radius is a valid attack here too, and is told as such."""
+    """The attacks behind the worst of all."""
+    return ", ".join(_named(one, level) for one in level["worst"]["attacks"])
 
-    def named(one: Document) -> str:
-        name = str(_NAMES.get(one["attack"], one["attack"]))
-        return name if one["radius"] == level["radius"] else f"{name} of {spell_radius(one['radius'])}"
 
-    return ", ".join(named(one) for one in level["worst"]["attacks"])
+def _lowest(level: Document, digits: int) -> str:
+    """The lowest column, where it is below the worst of all."""
+    if level["lowest"] is None:
+        return EMPTY
+    lowest, worst = (f"{level[name]['mean']:.{digits}f}" for name in ("lowest", "worst"))
+    return f"{lowest} ({_named(level['lowest'], level)})" if float(lowest) < float(worst) else ""
+
+
+def _named(one: Document, level: Document) -> str:
+    """An attack; one of a smaller radius is a valid attack here too, and is told as such."""
+    name = str(_NAMES.get(one["attack"], one["attack"]))
+    return name if one["radius"] == level["radius"] else f"{name} of {spell_radius(one['radius'])}"
 
 
 def _digits(task: Document) -> int:
     """Decimals of a return: Pong's 21 points need one, Hopper's thousands none."""
-    return int(all(abs(row["clean"]["mean"]) < 100 for row in task["rows"]))
+    return int(all(abs(row["clean"]["mean"]) < 100 for row in task["rows"] if row["clean"] is not None))
 
 
 def _spread(cell: Document | None, digits: int) -> str:
@@ -91,7 +104,7 @@ def standings_markdown(board: Document) -> str:
         seeds = seeds_grid(task)
         parts += ["Over training seeds:", aligned(*seeds)] if seeds[1] else []
     refused = [f"- {name}: {why}" for name, why in board["refused"].items() if not why.startswith("no task here")]
-    refused += [f"- Not played yet: {', '.join(board['waiting'])}."] if board["waiting"] else []
+    refused += [f"- Not ranked yet: {', '.join(board['waiting'])}."] if board["waiting"] else []
     parts += ["## Not evaluated", "\n".join(refused)] if refused else []
     return "\n\n".join(parts) + "\n"
 
@@ -149,34 +162,23 @@ def standings_figure(board: Document, path: Path) -> None:
     panels = drawing.subplots(len(tasks), 1, squeeze=False, height_ratios=[len(task["rows"]) + 2 for task in tasks])
     for panel, task in zip(panels[:, 0], tasks, strict=True):
         _panel(panel, task)
-    marks, names = panels[0, 0].get_legend_handles_labels()
-    drawing.legend(marks, names, loc="outside lower center", ncols=len(names), frameon=False, fontsize="small")
+    names = list(_MARKS)
+    keys = [
+        panels[0, 0].scatter([], [], color=color, marker=marker, s=_size(marker)) for color, marker in _MARKS.values()
+    ]
+    drawing.legend(keys, names, loc="outside lower center", ncols=len(names), frameon=False, fontsize="small")
     write(drawing, path)
 
 
 def _panel(panel: Any, task: Mapping[str, Any]) -> None:
-    marks = {
-        "clean": (BLACK, "o"), "MAD or PGD": (BLUE, "s"), "learned": (ORANGE, "D"), "worst of all": (GREEN, "|"),
-    }  # fmt: skip
     rows = task["rows"][::-1]  # the best on top
     for y, row in enumerate(rows):
-        level = row["radii"][0]
-        attacks = {name: cell["mean"] for name, cell in level["attacks"].items()}
-        points = {
-            "clean": row["clean"]["mean"],
-            "MAD or PGD": min(v for name, v in attacks.items() if name in ("mad", "pgd", "pgd-strong")),
-            "learned": min((v for name, v in attacks.items() if name in ("sarl", "paad", "linear")), default=None),
-            "worst of all": level["worst"]["mean"],
-        }
-        ends = [value for value in points.values() if value is not None]
-        panel.plot([min(ends), max(ends)], [y, y], color="#bbbbbb", linewidth=1.2, zorder=1)
+        points = _points(row, task["radii"][0])
+        values = sorted(points.values())
+        panel.plot(values, [y] * len(values), color="#bbbbbb", linewidth=1.2, zorder=1)
         for name, value in points.items():
-            if value is not None:
-                color, marker = marks[name]
-                size = 160 if marker == "|" else 34
-                panel.scatter(
-                    [value], [y], color=color, marker=marker, s=size, zorder=2, label=name if y == 0 else None
-                )
+            color, marker = _MARKS[name]
+            panel.scatter([value], [y], color=color, marker=marker, s=_size(marker), zorder=2)
     panel.set_yticks(range(len(rows)), [row["agent"] for row in rows], fontsize="small")
     panel.set_title(f"{task['title']}, ε = {spell_radius(task['radii'][0])}", loc="left", fontsize="medium")
     panel.set_xlabel("mean return", fontsize="small")
@@ -184,3 +186,22 @@ def _panel(panel: Any, task: Mapping[str, Any]) -> None:
     panel.set_axisbelow(True)
     panel.spines[["top", "right"]].set_visible(False)
     panel.set_ylim(-0.6, len(rows) - 0.4)
+
+
+def _size(marker: str) -> int:
+    return 160 if marker == "|" else 34
+
+
+def _points(row: Document, radius: float) -> dict[str, float]:
+    """What is known of a row at a radius, by the name of its mark."""
+    level = next((each for each in row["radii"] if each["radius"] == radius), None)
+    attacks = {} if level is None else level["attacks"]
+    worst = None if level is None else level["worst"]
+    cells = {
+        "clean": [row["clean"]],
+        "MAD or PGD": [attacks[name] for name in ("mad", "pgd", "pgd-strong") if name in attacks],
+        "learned": [attacks[name] for name in ("sarl", "paad", "linear") if name in attacks],
+        "worst of all": [worst],
+    }
+    known = {name: [cell["mean"] for cell in found if cell is not None] for name, found in cells.items()}
+    return {name: min(means) for name, means in known.items() if means}

@@ -1,6 +1,6 @@
 """The leaderboard's cells: played where they are not known yet, one after the other or as jobs side by side.
 
-Which there are is in `challenges`; how they are ranked in `leaderboard`.
+Which there are is in `challenges`; what is made of them in `standing`, how they are ranked in `leaderboard`.
 """
 
 import math
@@ -18,67 +18,20 @@ from radial.core.agent import Attack
 from radial.core.text import spell_radius
 from radial.envs.custom import import_inherited
 from radial.evaluation.certificates import Search, acr
-from radial.evaluation.crossfit import CrossFitted, cross_fitted
 from radial.evaluation.play import Fittable, evaluate, fitted
 from radial.evaluation.reach import reach
 from radial.runs.run import derived_seed
 from radial.workflows.audit.budget import Clock, OutOfTime
 from radial.workflows.challenges import PLAYED, SEED, Challenge
-from radial.workflows.entrants import Entrant
+from radial.workflows.entrants import Entrant, Listed
 from radial.workflows.protocol import Book, CellResult, Watcher, adversary_for, hashed, silent
 
-_CLEAN = "none"
+NO_ATTACK = "none"
 CLEAN_PART, CERTIFICATE_PART = "clean", "certificate"  # parts of a level; any other is the name of an attack
+SELECTION_SEED = derived_seed(SEED, "selection")
 CERTIFIED = 10  # clean episodes over which certificates are taken
 
 Turn = tuple[Entrant, Challenge, float]  # an agent at a radius of its task
-
-
-@dataclass(frozen=True)
-class Standing:
-    """An agent's results: by radius, the return under each attack, the strongest one, and the certificate.
-
-    worst  by (attack, its radius): what a smaller ball allows a larger one does too, so the strongest attack at a
-           radius may be one that was fitted for a smaller radius; it may be none at all
-    """
-
-    entrant: Entrant
-    clean: CellResult
-    returns: Mapping[float, Mapping[str, CellResult]]
-    worst: Mapping[float, CrossFitted[tuple[str, float]]]
-    certificate: Mapping[float, CellResult]
-
-    def worst_return(self, radius: float) -> float:
-        """The mean return under the strongest attack."""
-        return self.worst[radius].mean
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain values; evaluations go by their keys."""
-        card = self.entrant.agent.card
-        return {
-            "agent": self.entrant.name, "recipe": self.entrant.recipe, "seed": card.seed, "steps": card.steps,
-            "source": card.source, "sha256": self.entrant.sha256, "clean": _cell(self.clean),
-            "radii": [
-                {
-                    "radius": radius,
-                    "worst": _worst(self.worst[radius]),
-                    "attacks": {name: _cell(cell) for name, cell in returns.items()},
-                    "certificate": _cell(self.certificate[radius]),
-                }
-                for radius, returns in self.returns.items()
-            ],
-        }  # fmt: skip
-
-
-def _worst(found: CrossFitted[tuple[str, float]]) -> dict[str, Any]:
-    """The strongest attacks, of the even and the odd episodes where these differ, and what they left."""
-    attacks = [{"attack": attack, "radius": radius} for attack, radius in dict.fromkeys(found.attacks)]
-    return {"attacks": attacks, "mean": found.mean, "sem": found.sem}
-
-
-def _cell(result: CellResult) -> dict[str, Any]:
-    more = {"distinct_actions": result.facts["distinct_actions"]} if "distinct_actions" in result.facts else {}
-    return {"mean": result.mean, "sem": result.sem, "evaluation": result.key, **more}
 
 
 class Cells(Protocol):
@@ -102,49 +55,16 @@ class CellBoard:
     def play(self, entrant: Entrant, challenge: Challenge, radius: float) -> None:
         """All cells of an agent at one radius of its task."""
         with suppress(OutOfTime):
-            self._level(entrant, challenge, radius)
-
-    def known(self, entrant: Entrant, challenge: Challenge) -> Standing | None:
-        """The results of an agent at the radii where all are known; None: not even at the first."""
-        self.clock = Clock(0.0)
-        returns, worst, certificate = {}, {}, {}
-        by_start: dict[tuple[str, float], dict[int, float]] = {}  # −1, −2, … are the selection episodes
-        with suppress(OutOfTime):
-            for radius in challenge.radii:
-                returns[radius], chosen_on, certificate[radius] = self._level(entrant, challenge, radius)
-                for name, cell in returns[radius].items():
-                    selection = {-1 - number: value for number, value in enumerate(chosen_on[name])}
-                    by_start[name, radius] = selection | dict(enumerate(cell.facts["returns"]))
-                found = cross_fitted(by_start, range(challenge.episodes))
-                assert found is not None, "a level has attacks and selection episodes"
-                worst[radius] = found
-        if not returns:
-            return None
-        clean = self._cell(entrant, challenge, _CLEAN, 0.0, SEED, challenge.episodes)
-        return Standing(entrant, clean, returns, worst, certificate)
-
-    def _level(
-        self, entrant: Entrant, challenge: Challenge, radius: float
-    ) -> tuple[dict[str, CellResult], dict[str, Sequence[float]], CellResult]:
-        """The results under each attack at a radius, its returns on the selection episodes, and the certificate."""
-        self.part(entrant, challenge, radius, CLEAN_PART)
-        (certificate,) = self.part(entrant, challenge, radius, CERTIFICATE_PART)
-        names = [name for name in challenge.attacks if applies(entrant, name)]
-        selection = derived_seed(SEED, "selection")
-        chosen_on = {
-            name: self._cell(entrant, challenge, name, radius, selection, challenge.selection).facts["returns"]
-            for name in names
-        }
-        returns = {name: self._cell(entrant, challenge, name, radius, SEED, challenge.episodes) for name in names}
-        return returns, chosen_on, certificate
+            for part in parts(entrant, challenge):
+                self.part(entrant, challenge, radius, part)
 
     def part(self, entrant: Entrant, challenge: Challenge, radius: float, part: str) -> list[CellResult]:
         """Some cells at a radius that belong together: clean, the certificate, or those under an attack."""
         if part == CLEAN_PART:
-            return [self._cell(entrant, challenge, _CLEAN, 0.0, SEED, challenge.episodes)]
+            return [self._cell(entrant, challenge, NO_ATTACK, 0.0, SEED, challenge.episodes)]
         if part == CERTIFICATE_PART:
             return [self._certificate(entrant, challenge, radius)]
-        chosen = self._cell(entrant, challenge, part, radius, derived_seed(SEED, "selection"), challenge.selection)
+        chosen = self._cell(entrant, challenge, part, radius, SELECTION_SEED, challenge.selection)
         return [chosen, self._cell(entrant, challenge, part, radius, SEED, challenge.episodes)]
 
     def _cell(
@@ -155,7 +75,7 @@ class CellBoard:
 
         def play() -> CellResult:
             self.clock.tick()
-            ready = None if attack == _CLEAN else self._attack(entrant, challenge, attack, radius)
+            ready = None if attack == NO_ATTACK else self._attack(entrant, challenge, attack, radius)
             with self.watch(f"{entrant.name}, {attack} {spell_radius(radius)}", episodes) as progress:
                 found = evaluate(
                     entrant.agent, entrant.spec, ready, radius, episodes, seed, name=entrant.name, progress=progress
@@ -195,22 +115,22 @@ class CellBoard:
         return fitted(attack, entrant.agent, entrant.spec, radius, math.inf, derived_seed(SEED, "fit", name))
 
 
-def _key(entrant: Entrant, what: str, radius: float, seed: int, episodes: int) -> dict[str, Any]:
+def _key(entrant: Listed, what: str, radius: float, seed: int, episodes: int) -> dict[str, Any]:
     return {
-        "protocol": PLAYED, "weights": entrant.sha256, "env": str(entrant.spec), "engine": dict(entrant.engine),
-        "attack": what, "radius": radius, "seed": seed, "episodes": episodes,
+        "protocol": PLAYED.get(what, 1), "weights": entrant.sha256, "env": str(entrant.spec),
+        "engine": dict(entrant.engine), "attack": what, "radius": radius, "seed": seed, "episodes": episodes,
     }  # fmt: skip
 
 
 def cell_key(
-    entrant: Entrant, challenge: Challenge, attack: str, radius: float, seed: int, episodes: int
+    entrant: Listed, challenge: Challenge, attack: str, radius: float, seed: int, episodes: int
 ) -> dict[str, Any]:
     """Everything that the returns under an attack depend on."""
-    settings = repr(challenge.attack(attack))
+    settings = challenge.described(attack)
     return {**_key(entrant, attack, radius, seed, episodes), "attack_settings": settings}
 
 
-def certificate_key(entrant: Entrant, challenge: Challenge, radius: float) -> dict[str, Any]:
+def certificate_key(entrant: Listed, challenge: Challenge, radius: float) -> dict[str, Any]:
     """Everything that a certificate depends on."""
     return {**_key(entrant, challenge.certificate, radius, SEED, CERTIFIED), "bound": challenge.bound}
 
@@ -218,16 +138,21 @@ def certificate_key(entrant: Entrant, challenge: Challenge, radius: float) -> di
 def part_keys(entrant: Entrant, challenge: Challenge, radius: float, part: str) -> list[dict[str, Any]]:
     """The keys of the cells of `CellBoard.part`."""
     if part == CLEAN_PART:
-        return [cell_key(entrant, challenge, _CLEAN, 0.0, SEED, challenge.episodes)]
+        return [cell_key(entrant, challenge, NO_ATTACK, 0.0, SEED, challenge.episodes)]
     if part == CERTIFICATE_PART:
         return [certificate_key(entrant, challenge, radius)]
-    chosen = cell_key(entrant, challenge, part, radius, derived_seed(SEED, "selection"), challenge.selection)
+    chosen = cell_key(entrant, challenge, part, radius, SELECTION_SEED, challenge.selection)
     return [chosen, cell_key(entrant, challenge, part, radius, SEED, challenge.episodes)]
 
 
-def applies(entrant: Entrant, attack: str) -> bool:
-    """Whether an attack can be run against an agent."""
-    return attack != "critic" or entrant.agent.has_value
+def attacks_on(entrant: Listed, challenge: Challenge) -> list[str]:
+    """The attacks that can be run against an agent."""
+    return [name for name in challenge.attacks if name != "critic" or entrant.has_value]
+
+
+def parts(entrant: Listed, challenge: Challenge) -> list[str]:
+    """The parts of each level of an agent, see `CellBoard.part`."""
+    return [CLEAN_PART, CERTIFICATE_PART, *attacks_on(entrant, challenge)]
 
 
 # ------------------------------------------------------------------------------------------------------------- as jobs
@@ -282,8 +207,7 @@ def play_side_by_side(
     until = None if board.clock.seconds is None else time.time() + board.clock.left()
     jobs: dict[str, PartJob] = {}
     for entrant, challenge, radius in turns:
-        attacks = [name for name in challenge.attacks if applies(entrant, name)]
-        for part in (CLEAN_PART, CERTIFICATE_PART, *attacks):
+        for part in parts(entrant, challenge):
             at = 0.0 if part == CLEAN_PART else radius
             job = PartJob(entrant, challenge, at, part, board.fits, board.storage, until)
             if any(book.lacks(key) for key in part_keys(entrant, challenge, radius, part)):

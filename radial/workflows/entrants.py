@@ -5,10 +5,11 @@ Third-party files are read where they lie and never copied.
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any, Protocol
 
 from safetensors.torch import save as safetensors_bytes
 
@@ -22,13 +23,61 @@ from radial.evaluation.play import spec_of
 from radial.workflows.loading import load
 from radial.workflows.protocol import engine_of
 
+_ZOO = "zoo/"  # before the names of the zoo's agents
+
+
+class Listed(Protocol):
+    """Who has a row on the leaderboard: an agent that can play, or one whose results are known."""
+
+    @property
+    def name(self) -> str:
+        """The name it is reported by."""
+
+    @property
+    def task(self) -> str:
+        """The leaderboard's name of it."""
+
+    @property
+    def spec(self) -> EnvSpec:
+        """Where it plays."""
+
+    @property
+    def engine(self) -> Mapping[str, str]:
+        """Backend, version and simulator."""
+
+    @property
+    def sha256(self) -> str:
+        """Of the weights, and of the file they were imported from."""
+
+    @property
+    def has_value(self) -> bool:
+        """Whether attacks on its value can be run."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Recipe, seed, steps and source, where its card says."""
+
+
+@dataclass(frozen=True, eq=False)
+class Remembered:
+    """An agent whose results are known, though its file is not at hand."""
+
+    name: str
+    task: str
+    spec: EnvSpec
+    sha256: str
+    has_value: bool
+    facts: Mapping[str, Any]
+
+    @cached_property
+    def engine(self) -> Mapping[str, str]:
+        """Backend, version and simulator here: what was played on another is not one table with what is played now."""
+        return engine_of(self.spec)
+
 
 @dataclass(frozen=True, eq=False)
 class Entrant:
-    """An agent on the leaderboard.
-
-    recipe, seed, steps  from its card, where it says
-    """
+    """An agent that can play."""
 
     name: str
     task: str
@@ -36,10 +85,19 @@ class Entrant:
     spec: EnvSpec
 
     @property
-    def recipe(self) -> str | None:
-        """The recipe it was trained with; agents that share one are its seeds."""
-        found = self.agent.card.recipe.get("name")
-        return None if found is None else str(found)
+    def has_value(self) -> bool:
+        """Whether attacks on its value can be run."""
+        return self.agent.has_value
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """Recipe, seed, steps and source, where its card says; agents that share a recipe are its seeds."""
+        card = self.agent.card
+        recipe = card.recipe.get("name")
+        return {
+            "recipe": None if recipe is None else str(recipe), "seed": card.seed, "steps": card.steps,
+            "source": card.source,
+        }  # fmt: skip
 
     @cached_property
     def sha256(self) -> str:
@@ -63,7 +121,7 @@ def entrants(agents: Sequence[Path], tasks: Mapping[str, str]) -> tuple[list[Ent
         if not path.exists():
             raise BadInput(f"agents must be files or folders, {path} does not exist")
     found, refused = list[Entrant](), dict[str, str]()
-    zoo = [(f"zoo/{name}", zoo_folder() / name) for name in zoo_names()]
+    zoo = [(f"{_ZOO}{name}", zoo_folder() / name) for name in zoo_names()]
     others = [(_called(each, path), each) for path in agents for each in sorted(_inside(path))]
     for name, path in (*zoo, *others):
         try:
@@ -78,6 +136,50 @@ def entrants(agents: Sequence[Path], tasks: Mapping[str, str]) -> tuple[list[Ent
             spec = spec_of(agent.card.env or spec_for(tasks[task]))
             found.append(Entrant(name, task, agent, spec))
     return found, refused
+
+
+def remembered(
+    results: Iterable[Mapping[str, Any]], before: Mapping[str, Any], tasks: Mapping[str, str], found: Sequence[Entrant]
+) -> list[Remembered]:
+    """Agents that only results know: neither their name nor their weights are among `found`.
+
+    The zoo is always at hand: results of its agents whose weights are no longer there are left out.
+
+    results  facts of evaluations
+    before   the leaderboard as it was last shown, for what their cards said
+    tasks    the id of each task's env, by the name of the task
+    """
+    ids = {spec_for(env).id: task for task, env in tasks.items()}
+    rows = {row["sha256"]: row for task in before.get("tasks", {}).values() for row in task["rows"]}
+    names, weights = {each.name for each in found}, {each.sha256 for each in found}
+    known: dict[str, dict[str, Any]] = {}
+    with_value = set()
+    for each in results:
+        key = each["key"]
+        sha256 = key["weights"]
+        if key["attack"] == "critic":
+            with_value.add(sha256)
+        if each["env"] in ids and sha256 not in weights and _may_return(each["agent"], names):
+            suite = key["env"].partition("/")[0]
+            spec = EnvSpec(suite, each["env"], each["env_options"])
+            known.setdefault(sha256, {"name": each["agent"], "task": ids[spec.id], "spec": spec})
+    return [
+        Remembered(
+            **identity, sha256=sha256, has_value=sha256 in with_value,
+            facts={name: rows.get(sha256, {}).get(name) for name in ("recipe", "seed", "steps", "source")},
+        )
+        for sha256, identity in known.items()
+    ]  # fmt: skip
+
+
+def refused_before(before: Mapping[str, Any], found: Collection[str]) -> dict[str, str]:
+    """Why files that are not at hand now did not take part; `found` are."""
+    return {name: why for name, why in before.get("refused", {}).items() if _may_return(name, found)}
+
+
+def _may_return(name: str, found: Collection[str]) -> bool:
+    """Whether an agent that was here before is neither one of the zoo nor another one's namesake."""
+    return not name.startswith(_ZOO) and name not in found
 
 
 def _inside(path: Path) -> Iterator[Path]:

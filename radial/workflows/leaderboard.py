@@ -2,7 +2,8 @@
 
 The protocol is fixed, versioned and hashed. A result is known by its version and by the settings of its attack, so a
 change of the protocol leaves standing what it does not touch.
-Third-party files are evaluated where they lie and never copied. How the result is shown is in `reports`.
+Third-party files are evaluated where they lie and never copied; their results are shown when they are not at hand,
+too. How the result is shown is in `reports`.
 """
 
 import math
@@ -16,11 +17,13 @@ from radial.core.checks import is_finite
 from radial.core.data import BadInput
 from radial.core.text import nearest, spell_radius
 from radial.evaluation import statistics
+from radial.runs.files import read_json
 from radial.workflows.audit.budget import Clock
-from radial.workflows.board import CellBoard, Standing, play_side_by_side
+from radial.workflows.board import CellBoard, play_side_by_side
 from radial.workflows.challenges import CHALLENGES, Challenge, protocol
-from radial.workflows.entrants import entrants
+from radial.workflows.entrants import Listed, entrants, refused_before, remembered
 from radial.workflows.protocol import Book, Watcher, hashed, silent
+from radial.workflows.standing import Standing, standing_of
 
 
 def leaderboard(
@@ -53,7 +56,9 @@ def leaderboard(
     if budget is not None and not (is_finite(budget) and budget >= 0):
         raise BadInput(f"budget must be a number of minutes ≥ 0 or None, got {budget!r}")
     check_tasks(only, challenges)
-    found, refused = entrants(agents, {name: each.env for name, each in challenges.items()})
+    envs = {name: each.env for name, each in challenges.items()}
+    found, refused = entrants(agents, envs)
+    before = read_json(out / "leaderboard.json") if (out / "leaderboard.json").exists() else {}
     told = protocol(challenges)
     book = Book(out / "leaderboard.json", fresh=fresh, watch=watch, storage=storage)
     board = CellBoard(
@@ -70,13 +75,16 @@ def leaderboard(
             board.play(*turn)
     else:
         play_side_by_side(board, book, turns, place, say)
+    listed: list[Listed] = [*found, *remembered((one.facts for one in book.all()), before, envs, found)]
     tasks, waiting = {}, list[str]()
     for name, challenge in challenges.items():
-        standings = {each.name: board.known(each, challenge) for each in found if each.task == name}
-        waiting += [agent for agent, standing in standings.items() if standing is None]
-        ranked = [standing for standing in standings.values() if standing is not None]
-        if ranked:
-            tasks[name] = _told(challenge, ranked)
+        all_known = [(each, standing_of(each, challenge, book.known)) for each in listed if each.task == name]
+        standings = [standing for _, standing in all_known if standing is not None]
+        ranked = {each.entrant.name for each in standings if each.worst_return(challenge.radii[0]) is not None}
+        waiting += [each.name for each, _ in all_known if each.name not in ranked]
+        if standings:
+            tasks[name] = _told(challenge, standings)
+    refused |= refused_before(before, [*refused, *(each.name for each in found)])
     document = {"protocol": told, "hash": hashed(told), "tasks": tasks, "waiting": waiting, "refused": refused}
     if tasks:
         book.save(document)
@@ -92,7 +100,12 @@ def check_tasks(only: Collection[str], challenges: Mapping[str, Challenge]) -> N
 
 def _told(challenge: Challenge, standings: Sequence[Standing]) -> dict[str, Any]:
     first = challenge.radii[0]
-    ranked = sorted(standings, key=lambda each: each.worst_return(first), reverse=True)
+
+    def strength(each: Standing) -> float:
+        worst = each.worst_return(first)
+        return -math.inf if worst is None else worst  # not ranked, so below those that are
+
+    ranked = sorted(standings, key=strength, reverse=True)
     return {
         "title": challenge.title, "env": str(challenge.spec), "engine": dict(ranked[0].entrant.engine),
         "episodes": challenge.episodes, "selection": challenge.selection, "radii": list(challenge.radii),
@@ -110,19 +123,24 @@ def over_seeds(standings: Sequence[Standing], radii: Sequence[float]) -> list[di
     """
     groups: dict[str, dict[str, Standing]] = defaultdict(dict)
     for each in standings:
-        if each.entrant.recipe is not None and each.entrant.agent.card.seed is not None:
-            groups[each.entrant.recipe].setdefault(each.entrant.sha256, each)
+        facts = each.entrant.facts
+        if facts["recipe"] is not None and facts["seed"] is not None:
+            groups[facts["recipe"]].setdefault(each.entrant.sha256, each)
     rows = []
     for recipe, distinct in groups.items():
         group = list(distinct.values())
-        seeds = {each.entrant.agent.card.seed for each in group}
+        seeds = {each.entrant.facts["seed"] for each in group}
         if len(seeds) == len(group) > 1:
             worst = {spell_radius(r): _spread([each.worst_return(r) for each in group]) for r in radii}
-            clean = _spread([each.clean.mean for each in group])
+            clean = _spread([None if each.clean is None else each.clean.mean for each in group])
             rows.append({"recipe": recipe, "seeds": sorted(seeds, key=str), "clean": clean, "worst": worst})
     return rows
 
 
-def _spread(means: Sequence[float]) -> dict[str, float]:
+def _spread(means: Sequence[float | None]) -> dict[str, float] | None:
+    """None: not all are known."""
+    known = [mean for mean in means if mean is not None]
     n = len(means)
-    return {"mean": statistics.mean(means), "sem": statistics.sem(means) * math.sqrt(n / (n - 1))}
+    if len(known) < n:
+        return None
+    return {"mean": statistics.mean(known), "sem": statistics.sem(known) * math.sqrt(n / (n - 1))}

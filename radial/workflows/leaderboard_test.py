@@ -1,5 +1,6 @@
 import json
-from collections.abc import Callable, Mapping
+import shutil
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,11 +14,11 @@ from radial.core.data import BadInput
 from radial.jobs_test import through_pickle
 from radial.reports import standings
 from radial.workflows import board
-from radial.workflows.audit.budget import Clock
 from radial.workflows.challenges import CHALLENGES, Challenge, protocol
 from radial.workflows.entrants import entrants
 from radial.workflows.leaderboard import leaderboard, over_seeds
-from radial.workflows.protocol import CellResult, hashed, silent
+from radial.workflows.protocol import CellResult, hashed
+from radial.workflows.standing import Known, standing_of
 
 TINY = {"cartpole": Challenge("CartPole", "CartPole-v1", (0.4,), ("random", "pgd"), "acr", "ibp", {}, 2, 2)}
 
@@ -62,41 +63,95 @@ def test_a_table_is_ranked_saved_and_not_played_twice(small_zoo: Path, monkeypat
 def test_returns_of_a_few_points_have_a_decimal(clean: float, shown: str) -> None:
     cell = {"mean": clean, "sem": 0.11}
     level = {"radius": 0.1, "attacks": {}, "worst": {"attacks": [{"attack": "mad", "radius": 0.1}], **cell}}
-    level["certificate"] = None
+    level |= {"certificate": None, "lowest": {"attack": "random", "radius": 0.05, "mean": clean - 1.04, "sem": 0.0}}
     row = {"agent": "one", "steps": None, "clean": cell, "radii": [level]}
     _, rows = standings.grid({"attacks": [], "certificate": "acr", "rows": [row]})
     assert rows[0][3:5] == [shown, f"{shown} (MAD)"]
+    assert rows[0][5].endswith(" (random of 0.05)")
+    level["lowest"] = {"attack": "mad", "radius": 0.1, **cell}
+    assert standings.grid({"attacks": [], "certificate": "acr", "rows": [row]})[1][0][5] == ""
 
 
-class Fixed:
-    """Cells whose returns a test gives, by attack and radius."""
+def fixed(returns: dict[tuple[str, float], float | None]) -> Known:
+    """Cells whose returns a test gives, by attack and radius; None: not known."""
 
-    def __init__(self, returns: dict[tuple[str, float], float]) -> None:
-        self.returns = returns
+    def known(key: Mapping[str, Any]) -> CellResult | None:
+        value = returns.get((key["attack"], key["radius"]), 500.0)
+        facts = {"key": dict(key), "mean": value, "returns": [value] * key["episodes"]}
+        return None if value is None else CellResult.of(facts)
 
-    def get(self, key: Mapping[str, Any], play: Callable[[], CellResult]) -> CellResult:
-        value = self.returns.get((key["attack"], key["radius"]), 500.0)
-        return CellResult.of({"key": dict(key), "mean": value, "returns": [value] * key["episodes"]})
+    return known
 
 
 def test_what_a_smaller_ball_allows_a_larger_one_does_too(small_zoo: Path) -> None:
     two = replace(TINY["cartpole"], radii=(0.2, 0.4))
     (first, *_), _ = entrants([], {"cartpole": "CartPole-v1"})
-    cells = Fixed({("pgd", 0.2): 50.0, ("pgd", 0.4): 80.0, ("random", 0.4): 300.0})
-    standing = board.CellBoard(cells, None, silent, Clock(0.0)).known(first, two)
+    standing = standing_of(first, two, fixed({("pgd", 0.2): 50.0, ("pgd", 0.4): 80.0, ("random", 0.4): 300.0}))
     assert standing is not None
-    assert {radius: found.attacks for radius, found in standing.worst.items()} == {
-        0.2: (("pgd", 0.2), ("pgd", 0.2)), 0.4: (("pgd", 0.2), ("pgd", 0.2)),
-    }  # fmt: skip
-    assert [standing.worst_return(radius) for radius in two.radii] == [50.0, 50.0]
+    for radius in two.radii:
+        level = standing.levels[radius]
+        assert level.worst is not None
+        assert level.worst.attacks == (("pgd", 0.2), ("pgd", 0.2))
+        assert level.lowest is not None
+        assert level.lowest[0] == ("pgd", 0.2)
+        assert standing.worst_return(radius) == level.lowest[1].mean == 50.0
+
+
+def test_the_lowest_column_is_at_most_the_worst_of_all(small_zoo: Path) -> None:
+    """Which attack is strongest on the other episodes need not be strongest on these."""
+    (first, *_), _ = entrants([], {"cartpole": "CartPole-v1"})
+
+    def known(key: Mapping[str, Any]) -> CellResult:
+        returns = {"random": [10.0, 0.0], "pgd": [0.0, 8.0]}.get(key["attack"], [9.0, 9.0])
+        returns = [5.0, 5.0] if key["seed"] == board.SELECTION_SEED else returns
+        return CellResult.of({"key": dict(key), "mean": 0.0, "returns": returns})
+
+    standing = standing_of(first, TINY["cartpole"], known)
+    assert standing is not None
+    (level,) = standing.to_json()["radii"]
+    assert level["worst"]["mean"] == 9.0
+    assert (level["lowest"]["mean"], level["lowest"]["attack"]) == (4.0, "pgd")
+
+
+def test_a_half_known_row_is_shown_below_the_ranked_ones(small_zoo: Path) -> None:
+    found, _ = entrants([], {"cartpole": "CartPole-v1"})
+    known = standing_of(found[0], TINY["cartpole"], fixed({("pgd", 0.4): None}))
+    assert known is not None
+    assert known.worst_return(0.4) is None
+    _, ((*_, pgd, worst, lowest, _),) = standings.grid({
+        "attacks": ["random", "pgd"], "certificate": "acr", "rows": [known.to_json()],
+    })  # fmt: skip
+    assert (pgd, worst, lowest) == ("–", "–", "–")
+    assert standing_of(found[0], TINY["cartpole"], lambda key: None) is None
+
+
+def test_what_is_known_is_shown_without_the_files_but_for_the_zoos(
+    small_zoo: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of third-party files stay; a zoo agent that is not in the zoo any more has none."""
+    zoo, more = small_zoo / "zoo", small_zoo / "more"
+    more.mkdir()
+    (zoo / "cartpole-dqn").rename(more / "mine")
+    shutil.rmtree(zoo / "cartpole-radial-dqn")
+    (more / "broken.zip").write_text("no archive")
+    played = leaderboard(small_zoo, challenges=TINY, agents=[more])
+    monkeypatch.setattr(board, "evaluate", None)
+    shown = leaderboard(small_zoo, challenges=TINY, budget=0)
+    assert {**shown, "refused": set(shown["refused"])} == {**played, "refused": {"more/broken.zip"}}
+    (more / "mine").rename(zoo / "known-by-another-name")
+    again = leaderboard(small_zoo, challenges=TINY, budget=0)
+    assert [row["agent"] for row in again["tasks"]["cartpole"]["rows"]] == ["zoo/known-by-another-name"]
+    (zoo / "known-by-another-name").rename(more / "mine")
+    file = small_zoo / "leaderboard.json"
+    file.write_text(file.read_text().replace('"agent": "more/mine"', '"agent": "zoo/replaced"'))
+    assert leaderboard(small_zoo, challenges=TINY, budget=0)["tasks"] == {}
 
 
 def test_equal_weights_are_one_seed_of_a_recipe() -> None:
     """The zoo's agent and the run it was taken from count once; other weights with the same seed leave no row."""
 
     def standing(weights: str, seed: int, mean: float) -> Any:
-        card = SimpleNamespace(seed=seed)
-        entrant = SimpleNamespace(recipe="ppo", sha256=weights, agent=SimpleNamespace(card=card))
+        entrant = SimpleNamespace(sha256=weights, facts={"recipe": "ppo", "seed": seed})
         return SimpleNamespace(entrant=entrant, clean=SimpleNamespace(mean=mean), worst_return=lambda _: mean / 2)
 
     zoo, run, other, again = (

@@ -299,6 +299,14 @@ class Book:
         key = agent.key(column, self.episodes)
         return self.get(key, lambda: agent.evaluate(column, self.episodes, self._watch))
 
+    def known(self, key: Mapping[str, Any]) -> CellResult | None:
+        """The result known under a key, though it were to be played again."""
+        return self._results.get(hashed(key))
+
+    def all(self) -> Iterator[CellResult]:
+        """Every result."""
+        yield from self._results.values()
+
     def get(self, key: Mapping[str, Any], play: Callable[[], CellResult]) -> CellResult:
         """The result known under a key, or else that of `play`, saved at once."""
         known = self._results.get(hashed(key))
