@@ -221,12 +221,13 @@ class Finished:
         cut_off = {start: score for start, score in {**self.cut_off, **other.cut_off}.items() if start not in numbers}
         return Finished(numbers, self.returns + other.returns, self.lengths + other.lengths, cut_off)
 
+    def unharmed(self, instead: Mapping[int, float]) -> dict[int, float]:
+        """What the starts that were cut off count for where attacks are compared. instead: without the attack."""
+        return {start: max(gone, instead.get(start, gone)) for start, gone in self.cut_off.items()}
+
     def compared(self, instead: Mapping[int, float]) -> dict[int, float]:
         """The return from each start, by which attacks are compared: what was cut off counts as unharmed.
 
         Those that end in time are rather the short episodes, and must not decide.
-
-        instead  the return without the attack
         """
-        unharmed = {start: max(gone, instead.get(start, gone)) for start, gone in self.cut_off.items()}
-        return self.by_start | unharmed
+        return self.by_start | self.unharmed(instead)

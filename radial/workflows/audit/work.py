@@ -200,10 +200,9 @@ class Work:
         self.clock.tell(f"return under {self.clock.doing}: {played.mean:.1f}")
 
     def _played(self, name: str, radius: float, settings: str, found: Finished) -> Played:
-        cut = {start: found.compared(self.result.nominal.by_start)[start] for start in found.cut_off}
-        played = Played(name, radius, settings, found.returns, found.lengths, numbers=found.numbers, unharmed=cut)
-        gaps = tuple(played.gaps(self.result.nominal).values())
-        return replace(played, gap=statistics.mean(gaps), gap_sem=statistics.sem(gaps))
+        played = Played(name, radius, settings, found.returns, found.lengths, numbers=found.numbers)
+        gaps, unharmed = tuple(played.gaps(self.result.nominal).values()), found.unharmed(self.result.nominal.by_start)
+        return replace(played, gap=statistics.mean(gaps), gap_sem=statistics.sem(gaps), unharmed=unharmed)
 
     def _fitted(self, name: str, radius: float, seconds: float = math.inf) -> Attack:
         """The attack; one that learns does so once in the time of all radii, or once for each, in envs of its own."""
