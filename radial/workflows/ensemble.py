@@ -127,9 +127,9 @@ def worst_of(
 
     attacks  names in `ATTACKS`, and attacks themselves, fitted or not; default: all that apply
     budget   minutes for everything; None: as long as it takes. Each attack has an equal part of what is left, the
-             cheap ones first, or what an episode under it takes if that is more. One that is cut off counts with the
-             episodes it finished, and with the clean return of those it did not. `cuts` lists what there was no time
-             for
+             cheap ones first, and for its first episodes up to half of it if they need that. One that is cut off counts
+             with the episodes it finished, and with the clean return of those it did not. `cuts` lists what there was
+             no time for
     timing   perturb critical moments only, in this share of the steps; None: all steps
     """
     agent, spec = as_agent(agent), spec_of(env)
