@@ -30,7 +30,7 @@ from radial.runs.tracking import Tracking
 from radial.training.a3c_player import A3CLearner, Model, Player, Report, Rhythm
 from radial.training.a3c_workers import Board, Crew
 from radial.training.adversary import RolloutAttack, check_attack
-from radial.training.ramp import Guide, time_at
+from radial.training.ramp import Guide, guide_state, restore_guide, time_at
 from radial.training.replay import free_memory
 from radial.training.rollouts import Returns, shown
 from radial.training.update import Flat
@@ -237,8 +237,9 @@ class Training:
         state: dict[str, Any] = {"step": self.step, "returns": self.returns.returns, "lengths": self.returns.lengths}
         state |= {"engine": dict(self.engine), "restarts": restarts}
         state["resume"] = self.config.resumes
-        state |= {} if self.guide is None else {"guide": self.guide.ramp.state()}
-        run.save(self.step, self.model.state() | {"rng": self.rng.get_state()}, state, score=self.returns.mean())
+        averaged, paced = guide_state(self.guide)
+        tensors = self.model.state() | {"rng": self.rng.get_state()} | averaged
+        run.save(self.step, tensors, state | paced, score=self.returns.mean())
 
     def restore(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
         """Restore everything from a checkpoint."""
@@ -247,8 +248,7 @@ class Training:
         self.returns.restore(state)
         self.step, self.restarts = int(state["step"]), int(state["restarts"])
         self._logged = self.step
-        if self.guide is not None:
-            self.guide.ramp.restore(state["guide"])
+        restore_guide(self.guide, self.agent, tensors, state)
 
     def finished(self) -> ActorCritic:
         """The agent, with the trained parameters."""

@@ -29,7 +29,7 @@ from radial.training.adam import AdamState, adam, start
 from radial.training.adversary import RolloutAttack, check_attack
 from radial.training.dqn_config import ATTACKED
 from radial.training.off_policy import look, passed, restore
-from radial.training.ramp import Guide, time_at
+from radial.training.ramp import Guide, guide_state, time_at
 from radial.training.replay import Prioritised, Replay, Sample, check_memory, in_words
 from radial.training.replay_disk import ReplayFolder
 from radial.training.rollouts import Returns, shown
@@ -114,7 +114,7 @@ def train_ddpg(
         on_replay = adversary if config.attack_on != "acting" else None
         if run.restored is not None:
             with run.restoring():
-                step = restore(run, learner, replay, returns, {"rng": rng}, folder, guide)
+                step = restore(run, learner, replay, returns, {"rng": rng}, folder, guide, agent)
         env: VecEnv | None = None
         began, logged = time.perf_counter(), step
         while step < config.total_steps:
@@ -161,9 +161,10 @@ def train_ddpg(
                 state = {"step": step, **returns.state()}
                 state |= {"clip": agent.normalizer.clip, "clips_actions": agent.clips_actions}
                 state |= {"replay": folder.save(replay), "engine": dict(env.engine)}
-                state |= {} if guide is None else {"guide": guide.ramp.state()}
+                averaged, paced = guide_state(guide)
+                state |= paced
                 tensors = learner.state() | {f"replay.{name}": tensor for name, tensor in replay.tensors().items()}
-                run.save(step, tensors | {"rng": rng.get_state()}, state, score=returns.mean())
+                run.save(step, tensors | averaged | {"rng": rng.get_state()}, state, score=returns.mean())
                 folder.prune()
                 env.close()
                 env = None

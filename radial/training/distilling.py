@@ -28,7 +28,7 @@ from radial.objectives.distil import Distil, Lessons
 from radial.runs.config import recorded
 from radial.runs.run import Run, Stopped, derived_seed
 from radial.runs.tracking import Tracking
-from radial.training.ramp import Guide, some
+from radial.training.ramp import Guide, guide_state, restore_guide, some
 from radial.training.ratio_ramp import RatioRamp, share_kept
 from radial.training.rollouts import Returns, shown
 from radial.training.update import stop_if_not_finite
@@ -209,6 +209,7 @@ def train_distil(
                 student.restore(tensors)
                 rng.set_state(tensors["rng"])
                 ramp.restore(state["ramp"])
+                restore_guide(guide, agent, tensors, state)
                 returns.restore(state)
                 step, rounds = int(state["step"]), int(state["rounds"])
         env: VecEnv | None = None
@@ -244,7 +245,7 @@ def train_distil(
                 metrics |= _grow(ramp, agent, x, theirs)
 
             # ------------------------------------------------------------------------------------------ log, save
-            judged = None if guide.judge is None else guide.judge(step, agent)
+            judged = guide.ask(step, agent)
             ramp.hear(judged, step)
             metrics |= {"robust/radius": ramp.epsilon, "robust/pace": ramp.returns.pace, **guide.watch(agent, some(x))}
             metrics |= returns.metrics() | {"charts/SPS": (step - before) / (time.perf_counter() - began)}
@@ -252,7 +253,9 @@ def train_distil(
             run.progress(step, **shown(metrics, apart="losses/divergence", ratio="robust/ratio"))
             if rounds % config.checkpoint_every == 0 or step >= config.total_steps or run.signal is not None:
                 state = {"step": step, "rounds": rounds, "ramp": ramp.state(), "engine": dict(env.engine)}
-                run.save(step, student.state() | {"rng": rng.get_state()}, state | returns.state(), returns.mean())
+                averaged, paced = guide_state(guide)
+                tensors = student.state() | averaged | {"rng": rng.get_state()}
+                run.save(step, tensors, state | returns.state() | paced, returns.mean())
                 env.close()
                 env = None
             if run.signal is not None and step < config.total_steps:

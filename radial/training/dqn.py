@@ -33,7 +33,7 @@ from radial.training.dqn_config import DQNConfig
 from radial.training.exploration import Detour, explore
 from radial.training.off_policy import look, passed, restore
 from radial.training.precision import bfloat16_is_fast, products_in
-from radial.training.ramp import Guide, time_at
+from radial.training.ramp import Guide, guide_state, time_at
 from radial.training.ranks import Together, only_follows
 from radial.training.replay import Replay, Sample, check_memory, in_words
 from radial.training.replay_disk import ReplayFolder
@@ -75,7 +75,7 @@ def train_dqn(
         generators = {"rng": rng, "updates": drawn} if config.concurrent else {"rng": rng}
         if run.restored is not None:
             with run.restoring():
-                step = restore(run, learner, replay, returns, generators, folder, guide)
+                step = restore(run, learner, replay, returns, generators, folder, guide, actor)
         rounds = stack.enter_context(Rounds(partial(_hand_over, learner, actor, acting), config.concurrent))
         rounds.hand_over()
         env: VecEnv | None = None
@@ -125,10 +125,11 @@ def train_dqn(
             if save:
                 state = {"step": step, **returns.state()}
                 state |= {"replay": folder.save(replay), "engine": dict(env.engine)}
-                state |= {} if guide is None else {"guide": guide.ramp.state()}
+                averaged, paced = guide_state(guide)
+                state |= paced
                 tensors = learner.state() | {f"replay.{name}": tensor for name, tensor in replay.tensors().items()}
                 tensors |= {name: generator.get_state() for name, generator in generators.items()}
-                run.save(step, tensors, state, score=returns.mean())
+                run.save(step, tensors | averaged, state, score=returns.mean())
                 folder.prune()
                 env.close()
                 env = None

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from radial.core.agent import Agent
 from radial.runs.run import Run, derived_seed
-from radial.training.ramp import ROWS, Guide
+from radial.training.ramp import ROWS, Guide, restore_guide
 from radial.training.replay import Prioritised, Replay
 from radial.training.replay_disk import ReplayFolder
 from radial.training.rollouts import Returns
@@ -41,7 +41,7 @@ def look(
 
 def restore(
     run: Run, learner: Restorable, replay: Replay, returns: Returns, generators: Mapping[str, torch.Generator],
-    folder: ReplayFolder, guide: Guide | None,
+    folder: ReplayFolder, guide: Guide | None, agent: Agent,
 ) -> int:  # fmt: skip
     """Restore everything from a checkpoint; return its step."""
     assert run.restored is not None
@@ -51,7 +51,6 @@ def restore(
     folder.load(replay, state["replay"], named)
     for name, generator in generators.items():
         generator.set_state(tensors[name])
-    if guide is not None:
-        guide.ramp.restore(state["guide"])
+    restore_guide(guide, agent, tensors, state)
     returns.restore(state)
     return int(state["step"])

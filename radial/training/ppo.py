@@ -33,7 +33,7 @@ from radial.runs.tracking import Tracking
 from radial.training.adversary import Joining, Opponent, RolloutAttack, check_attack
 from radial.training.partners import Partners
 from radial.training.ppo_update import STANDARDIZE, Learner, Limits, Minibatch
-from radial.training.ramp import Guide, some, time_at
+from radial.training.ramp import Guide, guide_state, restore_guide, some, time_at
 from radial.training.ranks import only_follows
 from radial.training.rollouts import Acting, Returns, Rollout, check_rollout, shown
 from radial.training.runners import InLoop, Runners, Stage
@@ -259,8 +259,9 @@ def train_ppo(
             run.progress(step, **shown(metrics))
             if update % config.checkpoint_every == 0 or step >= config.total_steps or run.signal is not None:
                 tensors, state = _state(agent, learner, scale, returns, rng, step, update)
-                state |= {"engine": dict(stage.engine)} | ({} if guide is None else {"guide": guide.ramp.state()})
-                run.save(step, tensors | partners.state(), state, score=returns.mean())
+                averaged, paced = guide_state(guide)
+                state |= {"engine": dict(stage.engine)} | paced
+                run.save(step, tensors | partners.state() | averaged, state, score=returns.mean())
                 stage.leave()
                 x = None
                 partners.leave()
@@ -394,7 +395,6 @@ def _restore(
     learner.restore(part("adam."))
     partners.restore(tensors)
     rng.set_state(tensors["rng"])
-    if guide is not None:
-        guide.ramp.restore(state["guide"])
+    restore_guide(guide, agent, tensors, state)
     returns.restore(state)
     return int(state["step"]), int(state["update"])

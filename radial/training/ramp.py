@@ -4,10 +4,12 @@ The loops read the schedules' clock from a `Guide`, call it at every log line, a
 Certified metrics of the agent come from a function that the caller passes in.
 """
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from radial.core.agent import Agent
@@ -16,6 +18,8 @@ from radial.core.data import BadInput
 
 WINDOW = 20  # episodes in the mean of the current return
 ROWS = 64  # observations at most that are watched
+AVERAGE = "average."  # before the names of the averaged weights in a checkpoint
+KEPT_PER_LOOK = 0.9  # of the averaged weights, whenever the guide looks at the agent
 Probe = Callable[[Agent, Tensor], Mapping[str, float]]  # (agent, x in network units) → metrics
 Judge = Callable[[int, Agent], Sequence[float] | None]  # (env step, agent) → returns of evaluations; None: not now
 
@@ -90,14 +94,45 @@ def _moments(values: Sequence[float]) -> tuple[float, float]:
     return mean, sum((value - mean) ** 2 for value in values) / len(values)
 
 
+class Averaged:
+    """An agent with the exponential average of the weights that a training passes through.
+
+    One greedy policy of a fine-tuning may return 150 and the next 500; their average changes slowly, and is better than
+    most of them.
+    """
+
+    def __init__(self) -> None:
+        self.agent: Any = None  # a copy of the one in training; None: nothing was averaged yet
+
+    @torch.no_grad()
+    def add(self, agent: Any) -> None:
+        """Move the average a tenth of the way to the agent's present weights."""
+        if self.agent is None:
+            self.agent = copy.deepcopy(agent)
+        new = agent.state_dict()
+        for name, mine in self.agent.state_dict().items():
+            if mine.is_floating_point() and mine.shape == new[name].shape:
+                mine.lerp_(new[name].to(mine), 1 - KEPT_PER_LOOK)
+            else:  # counts are no weights
+                mine.copy_(new[name])
+
+    def restore(self, agent: Any, weights: Mapping[str, Tensor]) -> None:
+        """Resume from saved weights, which may be none. agent: the one in training."""
+        self.agent = copy.deepcopy(agent) if weights else None
+        if weights:
+            self.agent.load_state_dict(weights)
+
+
 class Guide:
     """A ramp and the function that watches the agent, as one object for a training loop.
 
-    judge  returns that set the pace in place of the training's own, which are those of the exploring policy
+    judge  returns that set the pace in place of the training's own, which are those of the exploring policy; it judges
+           the average of the weights
     """
 
     def __init__(self, ramp: Ramp, watch: Probe, judge: Judge | None = None) -> None:
         self.ramp, self.watch, self.judge = ramp, watch, judge
+        self.averaged = Averaged()
 
     @property
     def settings(self) -> dict[str, float]:
@@ -105,11 +140,18 @@ class Guide:
         last = {} if self.ramp.last_step is None else {"last_step": self.ramp.last_step}
         return {"tolerance": self.ramp.tolerance, "first_step": self.ramp.first_step, **last}
 
+    def ask(self, step: int, agent: Agent) -> Sequence[float] | None:
+        """The judge's word on the averaged agent; None: not now, or there is no judge."""
+        if self.judge is None:
+            return None
+        self.averaged.add(agent)
+        return self.judge(step, self.averaged.agent)
+
     def look(self, step: int, agent: Agent, x: Tensor, returns: Sequence[float]) -> dict[str, float]:
         """Set the pace, watch the agent at observations x (B, *obs) in network units, and return the metrics."""
         heard: Sequence[float] | None = returns
         if self.judge is not None:
-            judged = self.judge(step, agent)
+            judged = self.ask(step, agent)
             heard = judged if step > self.ramp.first_step else None  # the original's returns stay the reference
         self.ramp.hear(step, heard or ())
         return {"robust/pace": self.ramp.pace, **self.watch(agent, x)}
@@ -122,6 +164,23 @@ def some(rows: Tensor) -> Tensor:
     """
     stride = -(-rows.shape[0] // ROWS)
     return rows[:: stride if stride == 1 else stride | 1]
+
+
+def guide_state(guide: Guide | None) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """What a checkpoint keeps of a guide: tensors and plain values."""
+    if guide is None:
+        return {}, {}
+    averaged = guide.averaged.agent
+    weights = {} if averaged is None else averaged.state_dict()
+    return {f"{AVERAGE}{name}": tensor for name, tensor in weights.items()}, {"guide": guide.ramp.state()}
+
+
+def restore_guide(guide: Guide | None, agent: Any, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+    """Resume a guide, if there is one, from a checkpoint."""
+    if guide is not None:
+        guide.ramp.restore(state["guide"])
+        weights = {name.removeprefix(AVERAGE): t for name, t in tensors.items() if name.startswith(AVERAGE)}
+        guide.averaged.restore(agent, weights)
 
 
 def time_at(guide: Guide | None, step: int) -> int:

@@ -41,9 +41,14 @@ def guide(tolerance: float = 0.2, first_step: int = 256) -> Guide:
     return Guide(Ramp(tolerance, first_step), watch)
 
 
+def of_the_weights(step: int, agent: Any) -> list[float]:
+    """A judge that hears the slightest difference: returns near 20, and a share of the sum of the weights."""
+    return [20.0 + sum(float(weight.sum()) for weight in agent.state_dict().values()) / 100]
+
+
 def disappointed() -> Guide:
     """Used to a return of 40, where an agent of CartPole that has learned nothing brings 20."""
-    made = guide(0.5, first_step=0)
+    made = Guide(Ramp(0.5, 0), watch, of_the_weights)
     made.ramp.reference = made.ramp.scale = 40.0
     return made
 
@@ -178,7 +183,7 @@ def test_a_guided_run_that_was_interrupted_ends_where_it_would_have(
         patch.setattr(Run, "save", killed)
         with pytest.raises(_Killed):
             train(config, 3, out=tmp_path / "cut", guide=disappointed(), quiet=True)
-    resumed = guide(0.5, first_step=0)  # what it knew is in the checkpoint
+    resumed = Guide(Ramp(0.5, 0), watch, of_the_weights)  # what it knew is in the checkpoint
     train(config, 3, out=tmp_path / "cut", guide=resumed, resume=True, quiet=True)
     assert lines(tmp_path / "cut") == lines(tmp_path / "whole")
     paces = [line["robust/pace"] for line in lines(tmp_path / "whole")]
@@ -186,6 +191,18 @@ def test_a_guided_run_that_was_interrupted_ends_where_it_would_have(
     assert resumed.ramp.clock(config.total_steps) < config.total_steps
     with pytest.raises(BadInput, match=r"these differ: guide\.tolerance"):
         train(config, 3, out=tmp_path / "cut", guide=guide(0.3, first_step=0), resume=True, quiet=True)
+
+
+def test_the_average_by_hand() -> None:
+    """The first look counts whole, each later one a tenth: 0, then 0.1 · 10 = 1, then 0.9 · 1 + 0.1 · 10 = 1.9."""
+    heard: list[float] = []
+    asked = Guide(Ramp(0.5, 0), watch, lambda step, agent: heard.append(agent.weight.item()))
+    agent = torch.nn.Linear(1, 1)
+    for weight in (0.0, 10.0, 10.0):
+        torch.nn.init.constant_(agent.weight, weight)
+        asked.ask(0, agent)
+    assert heard == pytest.approx([0.0, 1.0, 1.9])
+    assert agent.weight.item() == 10.0
 
 
 def test_the_radius_is_where_the_clock_is(tmp_path: Path) -> None:
