@@ -1,7 +1,8 @@
 """Where does the robustness of RADIAL-PPO on Hopper come from? Trains variants of a recipe for a quarter of its steps.
 
-Each variant changes one thing; the ramps shrink with the steps. A finished run is kept, an unfinished one resumed, so
-the script may be stopped at any time. Writes results/ablation-ppo.json and .md.
+Each variant changes one thing; the ramps shrink with the steps. The judge is a linear director that learns against the
+finished agent; MAD stands beside it. A finished run is kept, an unfinished one resumed, so the script may be stopped at
+any time. Writes results/ablation-ppo.json and .md.
 
     python benchmarks/ablation.py --only recipe released --jobs 2
 """
@@ -12,12 +13,17 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import radial as rr
 
-RECIPE, LOSS_ALONE = "hopper-radial-ppo", "hopper-radial-ppo-undisturbed"
+RECIPE, LOSS_ALONE, DIRECTED = "hopper-radial-ppo", "hopper-radial-ppo-undisturbed", "hopper-robust"
 STEPS = 1_024_000
-RADII = (0.0, 0.075, 0.15)
+# Heading of a column, its attack, its ε.
+COLUMNS: tuple[tuple[str, Any, float], ...] = (
+    ("clean", None, 0.0), ("MAD 0.075", rr.MAD, 0.075), ("MAD 0.15", rr.MAD, 0.15),
+    ("linear 0.075", rr.LinearDirector, 0.075),
+)  # fmt: skip
 
 
 def objective(kind: str, kappa: float = 0.5, detach_std: bool = False) -> list[str]:
@@ -30,6 +36,8 @@ CEILING = "max_std=0.3"
 VARIANTS: dict[str, tuple[str, str, list[str]]] = {
     "recipe": ("**the recipe**: κ 0.98, half of the steps under MAD", RECIPE, []),
     "undisturbed": ("**the loss alone**: κ 0.98, no attack in the rollouts", LOSS_ALONE, []),
+    "directors": ("the loss, κ 0.98, and three quarters of the envs under linear directors", DIRECTED, []),
+    "directors-alone": ("directors alone: plain PPO", DIRECTED, ["objective.kappa=1.0"]),
     "adversarial": ("the attack alone: plain PPO, half of the steps under MAD", RECIPE, ["objective.kappa=1.0"]),
     "ppo": ("plain PPO", LOSS_ALONE, ["objective.kappa=1.0"]),
     "kappa-0.95": ("the loss alone, κ 0.95", LOSS_ALONE, ["objective.kappa=0.95"]),
@@ -57,7 +65,7 @@ def train(name: str, seed: int, runs: Path) -> subprocess.Popen[bytes]:
 
 
 def measure(run: Path) -> dict[str, object]:
-    """Clean return and return under MAD, 50 episodes each."""
+    """Clean return and return under each attack, 50 episodes each."""
     agent = rr.load(run)
     lines = (run / "metrics.jsonl").read_text().splitlines()
     last = json.loads(lines[-1])
@@ -66,9 +74,9 @@ def measure(run: Path) -> dict[str, object]:
         "std": last["charts/std"],
         "width": last.get("robust/bound_width"),
     }
-    for radius in RADII:
-        result = rr.evaluate(agent, "Hopper-v4", rr.MAD() if radius else None, radius, 50, seed=0)
-        found[f"{radius:g}"] = {"mean": result.mean, "sem": result.sem}
+    for name, attack, radius in COLUMNS:
+        result = rr.evaluate(agent, "Hopper-v4", attack and attack(), radius, 50, seed=0)
+        found[name] = {"mean": result.mean, "sem": result.sem}
         found["engine"] = dict(result.engine)
     return found
 
@@ -78,14 +86,15 @@ def table(results: dict[str, dict[str, dict[str, object]]]) -> str:
     lines = [
         "# Ablation of RADIAL-PPO on Hopper",
         "",
-        f"Hopper-v4, {STEPS:,} steps (a quarter of the recipe, ramps in proportion); 50 episodes, mean ± SEM.",
+        f"Hopper-v4, {STEPS:,} steps (a quarter of the recipe, ramps in proportion); 50 episodes, mean ± SEM. The "
+        "linear director learned against each agent.",
         "",
-        "| variant | seed | clean | MAD 0.075 | MAD 0.15 | mean σ | bound width |",
-        "|---|---|---|---|---|---|---|",
+        f"| variant | seed | {' | '.join(name for name, _, _ in COLUMNS)} | mean σ | bound width |",
+        f"|---|---|{'---|' * len(COLUMNS)}---|---|",
     ]
     for name, seeds in results.items():
         for seed, row in seeds.items():
-            cells = [f"{row[f'{r:g}']['mean']:.0f} ± {row[f'{r:g}']['sem']:.0f}" for r in RADII]  # type: ignore[index]
+            cells = [f"{row[name]['mean']:.0f} ± {row[name]['sem']:.0f}" for name, _, _ in COLUMNS]  # type: ignore[index]
             width = "–" if row["width"] is None else f"{row['width']:.2f}"
             lines.append(f"| {VARIANTS[name][0]} | {seed} | {' | '.join(cells)} | {row['std']:.2f} | {width} |")
     return "\n".join(lines) + "\n"
