@@ -120,6 +120,17 @@ def hashed(key: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def result_key(
+    sha256: str, env: EnvSpec, engine: Mapping[str, str], column: Column, episodes: int
+) -> dict[str, Any]:  # fmt: skip
+    """Everything that the numbers of an agent with these weights depend on."""
+    how = {"stochastic": True} if column.stochastic else {}  # older keys do not say that the best action is taken
+    return {
+        "weights": sha256, "env": str(env), "engine": dict(engine), "attack": column.attack,
+        "attack_settings": settings_of(column), "radius": column.radius, "episodes": episodes, "seed": SEED, **how,
+    }  # fmt: skip
+
+
 # ------------------------------------------------------------------------------------------------ who is evaluated
 
 
@@ -166,18 +177,7 @@ class EvaluatedAgent:
 
     def key(self, column: Column, episodes: int) -> dict[str, Any]:
         """Everything that the numbers depend on."""
-        how = {"stochastic": True} if column.stochastic else {}  # older keys do not say that the best action is taken
-        return {
-            "weights": self.sha256,
-            "env": str(self.env),
-            "engine": dict(self.engine),
-            "attack": column.attack,
-            "attack_settings": settings_of(column),
-            "radius": column.radius,
-            "episodes": episodes,
-            "seed": SEED,
-            **how,
-        }
+        return result_key(self.sha256, self.env, self.engine, column, episodes)
 
     def evaluate(self, column: Column, episodes: int = EPISODES, watch: Watcher = silent) -> CellResult:
         """Play: Gymnasium's own engine, the most likely action or a sampled one, a frozen normaliser."""
@@ -314,6 +314,11 @@ class Book:
             return known
         found = play()
         self.add(found)
+        return found
+
+    def rows(self) -> list[dict[str, Any]]:
+        """The rows of the table that the file held last; none where it holds no table."""
+        found: list[dict[str, Any]] = read_json(self.path).get("rows", []) if self.path.exists() else []
         return found
 
     def lacks(self, key: Mapping[str, Any]) -> bool:

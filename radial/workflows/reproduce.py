@@ -13,10 +13,21 @@ from radial.agents.zoo import zoo_folder, zoo_names
 from radial.cluster import Place
 from radial.core.checks import check_whole
 from radial.core.data import BadInput
+from radial.evaluation.play import spec_of
 from radial.recipes.recipe import Cell, recipe
 from radial.recipes.tables import LABELS, Column, Row, Table
 from radial.workflows.cell_jobs import play_missing
-from radial.workflows.protocol import ADVERSARIES, EVALUATIONS, SEED, Book, CellResult, EvaluatedAgent, Watcher, silent
+from radial.workflows.protocol import (
+    ADVERSARIES,
+    EVALUATIONS,
+    SEED,
+    Book,
+    CellResult,
+    EvaluatedAgent,
+    Watcher,
+    result_key,
+    silent,
+)
 from radial.workflows.seeds import (
     agents_of,
     card_config,
@@ -296,11 +307,11 @@ def _line(
     waits: Sequence[Column] = (),
 ) -> Line:  # fmt: skip
     """A row with our results. play: new ones too, but in the columns that wait."""
+    if found is None and row.file is not None:
+        return _remembered(table, row, book)
     if found is None:
-        results: list[CellResult | None] = [None] * len(table.columns)
         missing = f"no agent zoo/{row.recipe}: {how_to_train(recipe(row.recipe), row.seeds or '0-2')}"
-        absent = f"the file {row.file} is not here: pass the folder of released agents with --released"
-        return Line(row, None, _entries(table, row, results), missing if row.file is None else absent)
+        return Line(row, None, _entries(table, row, [None] * len(table.columns)), missing)
     agent, seeds = found[0].elsewhere(row.options), found[1]
     config = recipe(row.recipe).config
     results = [
@@ -314,6 +325,19 @@ def _line(
         agent.name, agent.card.steps, agent.card.seed, seeds, agent.card.commit, agent.sha256, agent.engine, changed
     )
     return Line(row, trained, _entries(table, row, results), note)
+
+
+def _remembered(table: Table, row: Row, book: Book) -> Line:
+    """The row of a released agent whose file is not here: what is known of the one that was evaluated last."""
+    past = next((past["ours"] for past in book.rows() if past.get("file") == row.file and past["ours"]), None)
+    results: list[CellResult | None] = [None] * len(table.columns)
+    if past is not None:
+        env = spec_of(recipe(row.recipe).config.env)
+        keys = [result_key(past["sha256"], env, past["engine"], column, book.episodes) for column in table.columns]
+        results = [book.known(key) for key in keys]
+    absent = f"the file {row.file} is not here: pass the folder of released agents with --released"
+    agent = None if past is None else Trained(**{**past, "changed": tuple(past["changed"])})
+    return Line(row, agent, _entries(table, row, results), absent if None in results else None)
 
 
 def _entries(table: Table, row: Row, results: Sequence[CellResult | None]) -> tuple[Entry, ...]:

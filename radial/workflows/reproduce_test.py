@@ -315,6 +315,16 @@ def test_released_agents_are_rows_of_their_own_where_their_files_are(played: lis
     assert "sa_ppo/ppo-hopper-median.model is not here" in str(rows["PPO, released agent, re-scored"].note)
     assert there.to_json()["file"] == "radial/hopper.model"
 
+    count = len(played)
+    elsewhere = reproduce(table("mujoco"), Path("results"), episodes=2)  # where the files are not
+    row = next(line for line in elsewhere.lines if line.row.file == "radial/hopper.model")
+    assert row == there
+    assert len(played) == count
+    fewer = reproduce(table("mujoco"), Path("results"), episodes=1)  # nothing is known with so many
+    row = next(line for line in fewer.lines if line.row.file == "radial/hopper.model")
+    assert [entry.ours for entry in row.entries] == [None] * 9
+    assert "radial/hopper.model is not here" in str(row.note)
+
 
 def test_what_is_finished_is_not_played_again(played: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     agent_of("hopper-ppo", 1, "zoo/hopper-ppo")
