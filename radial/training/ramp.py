@@ -94,7 +94,7 @@ def _moments(values: Sequence[float]) -> tuple[float, float]:
     return mean, sum((value - mean) ** 2 for value in values) / len(values)
 
 
-class Averaged:
+class AveragedWeights:
     """An agent with the exponential average of the weights that a training passes through.
 
     One greedy policy of a fine-tuning may return 150 and the next 500; their average changes slowly, and is better than
@@ -132,7 +132,7 @@ class Guide:
 
     def __init__(self, ramp: Ramp, watch: Probe, judge: Judge | None = None) -> None:
         self.ramp, self.watch, self.judge = ramp, watch, judge
-        self.averaged = Averaged()
+        self.averaged = AveragedWeights()
 
     @property
     def settings(self) -> dict[str, float]:
