@@ -3,17 +3,19 @@
 The public namespace `rr.ppo`. Nothing here has control flow that depends on a value.
 """
 
+import math
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from radial.bounds.mix import AnyBound, bound_terms, weighed
 from radial.bounds.mix import Mix as Mix  # rr.ppo.Mix
 from radial.core import checks
 from radial.core.agent import Agent
-from radial.core.data import BadInput, Bounds, Discrete, Loss
+from radial.core.data import LATER, BadInput, Bounds, Discrete, Loss
 from radial.core.schedules import Constant, Schedule, settle
 from radial.losses.car import soft_worst
 from radial.losses.policy import Categorical, Family, Gaussian, clipped_surrogate
@@ -36,12 +38,17 @@ class Batch:
     worst: Tensor | None = None  # (B,) standardised worst-case values of the actions, for WocaR
 
 
-def family(agent: Agent, detach_std: bool = False) -> Family:
-    """The policy family of an agent. detach_std: no gradient reaches the standard deviation."""
+def family(agent: Agent, detach_std: bool = False, spread: float | None = None) -> Family:
+    """The policy family of an agent.
+
+    detach_std  no gradient reaches the standard deviation      spread  a standard deviation in place of its own
+    """
     if isinstance(agent.actions, Discrete):
         return Categorical()
     log_std = agent.log_std
     assert log_std is not None, "a Gaussian policy has a spread"
+    if spread is not None:
+        return Gaussian(torch.full_like(log_std, math.log(spread)))
     return Gaussian(log_std.detach() if detach_std else log_std)
 
 
@@ -171,6 +178,8 @@ class SA(Scheduled):
               "pgd": by steps without noise, for frames: there a gradient per pixel is far smaller than SA-PPO's noise
     anchored  π(s) is the policy that training started from, not the current one: it distils the initial policy into a
               network that is not robust yet
+    spread    the σ of a Gaussian policy in D; None: its own, which then grows where the bounds are wide, until the
+              policy that is trained falls by its own noise
     """
 
     radius: Schedule
@@ -179,6 +188,7 @@ class SA(Scheduled):
     bound: AnyBound = "ibp"
     steps: int = 10
     anchored: bool = False
+    spread: float | None = field(default=None, metadata=LATER)
     clean = Plain
 
     def __post_init__(self) -> None:
@@ -187,6 +197,7 @@ class SA(Scheduled):
             raise BadInput(f"inner must be one of {', '.join(INNER)}, got {self.inner!r}")
         checks.not_negative(self, "weight")
         checks.whole(self, "steps")
+        checks.positive(self, "spread")
 
     @property
     def draws(self) -> int:
@@ -204,9 +215,8 @@ class SA(Scheduled):
 
     def __call__(self, agent: Agent, batch: Batch, at: Coefficients, clip: float) -> Loss:
         """−mean(surrogate) + weight·mean(divergence)."""
-        policy = family(agent)
-        scores = agent.scores(batch.x)
-        log_prob = policy.log_prob(scores, batch.action)
+        scores, policy = agent.scores(batch.x), family(agent, spread=self.spread)
+        log_prob = family(agent).log_prob(scores, batch.action)
         plain = -clipped_surrogate(log_prob, batch.old_log_prob, self.advantage(batch, at), clip).mean()
         held = batch.anchor if self.anchored else scores
         assert held is not None, "an anchored objective needs an anchor"

@@ -11,7 +11,9 @@ import radial as rr
 from radial.agents.actor_critic import ImpalaAgent
 from radial.agents.foreign import wrap
 from radial.agents.policies import CategoricalAgent, GaussianAgent
+from radial.bounds.methods import ibp
 from radial.bounds.mix import Mix
+from radial.core.ball import Ball
 from radial.core.data import BadInput, Discrete
 from radial.core.schedules import Constant, Linear
 from radial.losses.policy import Categorical, standardize
@@ -312,6 +314,19 @@ def test_the_worst_rows_weigh_most_and_the_weights_have_no_gradient():
         torch.testing.assert_close(found, expected)
 
 
+def test_a_spread_of_its_own_takes_the_place_of_the_policys_in_the_divergence():
+    """Σ_d (shift_d/σ)² with σ = 0.2: 25 squared shifts, whatever σ the policy has, and no gradient that widens it."""
+    actor = agent("gaussian")
+    data = batch(actor)
+    bounds = ibp(actor.choice, Ball(data.x, 0.1))
+    mean = actor.scores(data.x)
+    shift = torch.maximum(bounds.upper - mean, mean - bounds.lower)
+    found = loss(SA(Constant(0.1), weight=1.0, spread=0.2), actor, data)
+    torch.testing.assert_close(found.parts["robust/divergence"], 25 * shift.square().sum(1).mean())
+    plain = loss(Plain(), actor, data).total
+    torch.testing.assert_close(*(torch.autograd.grad(each, actor.log_std)[0] for each in (found.total, plain)))
+
+
 def test_wocar_is_sa_ppo_with_the_worst_case_values_added_to_the_advantages(actor):
     data = batch(actor)
     sa = SA(Constant(0.1), 0.1, "sgld")
@@ -344,6 +359,7 @@ def test_every_objective_of_the_table_is_under_test():
         (lambda: WocaR(Constant(0.1), tau=2.0), "tau"),
         (lambda: SA(Constant(0.1), weight=0.1, inner="fgsm"), "inner"),
         (lambda: SA(Constant(0.1), weight=float("nan")), "weight"),
+        (lambda: SA(Constant(0.1), weight=0.1, spread=0.0), "spread"),
         (lambda: RadialWorstCase("wide"), "radius"),
         (lambda: RadialWorstCase(Constant(0.1), bound="magic"), "bound"),
         (lambda: RadialOverlap(Constant(0.1), margin=1.5), "margin"),

@@ -280,15 +280,11 @@ def estimate(rollout: Rollout, sight: Sight, discount: float, lam: float, anchor
     real = rollout.real
     x = rollout.x[:-1][real]
     return Minibatch(
-        x=x,
-        action=rollout.action[real],
-        old_log_prob=old_log_prob,
-        advantage=advantage[real],
-        target=(advantage + value[:-1])[real],
-        old_value=value[:-1][real],
+        x=x, action=rollout.action[real], old_log_prob=old_log_prob, advantage=advantage[real],
+        target=(advantage + value[:-1])[real], old_value=value[:-1][real],
         anchor=value.new_empty(len(x), 0) if anchor is None else anchor.scores(x),
         worst=value.new_empty(len(x), 0),
-    )
+    )  # fmt: skip
 
 
 def set_up(
@@ -356,10 +352,13 @@ def partners_of(
 def check_env(config: PPOConfig, env: VecEnv, init: Agent | None = None) -> PPOAgent:
     """Refuse an env that PPO cannot learn with this config, or not from `init`; return an untrained agent for it."""
     agent = agent_to_train(env.observation_shape, env.actions, config.hidden, config.activation, config.network)
-    if isinstance(config.objective, RadialOverlap) and isinstance(env.actions, Continuous):
+    objective, discrete = config.objective, not isinstance(env.actions, Continuous)
+    if isinstance(objective, RadialOverlap) and not discrete:
         raise BadInput(f"objective RadialOverlap needs discrete actions; those of {config.env.id} are continuous")
-    if isinstance(config.objective, WocaR) and not isinstance(env.actions, Continuous):
+    if isinstance(objective, WocaR) and discrete:
         raise BadInput(f"objective WocaR needs continuous actions; those of {config.env.id} are discrete")
+    if isinstance(objective, SA) and objective.spread is not None and discrete:
+        raise BadInput(f"objective.spread must be none: the actions of {config.env.id} are discrete")
     if init is not None:
         check_init(init, agent)
     return agent

@@ -20,7 +20,7 @@ from radial.agents.policies import CategoricalAgent
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, Loss
 from radial.core.schedules import Constant, Linear
 from radial.envs.gymnasium_vec import GymnasiumVec
-from radial.objectives.surrogate import Plain, RadialLikelihood, RadialOverlap, RadialReleased, RadialWorstCase
+from radial.objectives.surrogate import SA, Plain, RadialLikelihood, RadialOverlap, RadialReleased, RadialWorstCase
 from radial.runs.config import decode, encode
 from radial.training import ppo
 from radial.training.ppo import PPOConfig, estimate, set_up
@@ -317,6 +317,14 @@ def test_the_overlap_is_for_softmax_policies(monkeypatch: pytest.MonkeyPatch) ->
     config = PPOConfig(EnvSpec("classic", "Pendulum-v1"), RadialOverlap(Constant(0.1)))
     with pytest.raises(BadInput, match="RadialOverlap needs discrete actions; those of Pendulum-v1"):
         set_up(config, 0, CPU)
+
+
+def test_a_spread_is_for_gaussian_policies() -> None:
+    from radial.envs.make import make_env
+
+    config = PPOConfig(EnvSpec("classic", "CartPole-v1"), SA(Constant(0.1), 0.1, spread=0.2))
+    with pytest.raises(BadInput, match=r"objective.spread must be none: the actions of CartPole-v1 are discrete"):
+        set_up(config, 0, CPU, make=make_env)
 
 
 def test_of_one_network_the_last_output_alone_serves_the_value() -> None:
