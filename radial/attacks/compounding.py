@@ -17,12 +17,13 @@ from radial.attacks.fitting import (
     minibatches,
     policy,
     size_of,
+    spread_known,
 )
 from radial.attacks.gradient import Memoryless, ascend_last, attackable, normal_like, one_step_away
 from radial.core import checks
 from radial.core.agent import Agent
 from radial.core.ball import Ball
-from radial.core.data import EnvSpec, VecEnv
+from radial.core.data import BadInput, EnvSpec, VecEnv
 from radial.core.search import AttackObjective
 
 
@@ -102,6 +103,8 @@ class Compounding:
     def fit(self, agent: Agent, env: EnvSpec | VecEnv | str, seed: int) -> CompoundingAttack:
         """Play, learn, return the attack. A VecEnv must be fresh, is used up, and stays open."""
         agent, env, seed = fit_inputs(agent, env, seed)
+        if not spread_known(agent):
+            raise BadInput("the compounding attack needs an agent with a known spread of its actions, got none")
         rng = torch.Generator().manual_seed(seed)
         with fresh_env(env, self.num_envs, seed) as made:
             rollouts = Rollouts(agent, made, rng, stochastic=True, discount=1.0)

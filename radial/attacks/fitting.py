@@ -122,6 +122,11 @@ def check_spaces_of(agent: Agent, env: VecEnv) -> None:
         )
 
 
+def spread_known(agent: Agent) -> bool:
+    """Whether the agent's actions can be drawn: the spread of a third-party policy may not be known."""
+    return isinstance(agent.actions, Discrete) or agent.log_std is not None
+
+
 def as_vector(actions: Discrete | Continuous, action: Tensor) -> Tensor:
     """Actions as a network takes them: vectors as they are, choices as one-hot rows, (B, A) float32."""
     return F.one_hot(action, actions.n).float() if isinstance(actions, Discrete) else action.float()

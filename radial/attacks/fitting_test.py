@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from radial.agents.foreign import wrap
 from radial.agents.policies import CategoricalAgent, GaussianAgent
 from radial.attacks.compounding import Compounding
 from radial.attacks.fitting import Rollouts, as_vector, fresh_env, fresh_mlp, minibatches, policy
@@ -18,6 +19,7 @@ from radial.attacks.timing import Timed
 from radial.attacks.transfer import Transfer
 from radial.core.ball import Ball
 from radial.core.data import BadInput, Continuous, Discrete, EnvSpec, Step
+from radial.workflows.audit.suite import applicable
 
 A = torch.tensor([[0.9, 0.2], [-0.1, 0.8]])
 B = torch.tensor([[0.5, 0.0, 0.1], [0.0, 0.3, -0.2]])
@@ -169,3 +171,16 @@ def test_fit_takes_the_id_of_an_env_and_refuses_what_is_none(name: str) -> None:
     for seed in (-1, "x"):
         with pytest.raises(BadInput, match="seed must be a whole number ≥ 0"):
             attack.fit(agent, "CartPole-v1", seed)
+
+
+@pytest.mark.parametrize("name", LEARNERS)
+def test_a_mean_without_a_spread_is_enough_or_refused_by_name(name: str) -> None:
+    """As SAC's, TD3's and DDPG's actors, and the means of an ONNX file."""
+    agent = wrap(nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1)), "gaussian", clips_actions=True)
+    applies = name in applicable(agent, (3,))[0] or name in ("learned", "timed")
+    assert applies == (name != "compounding")
+    if applies:
+        assert hasattr(LEARNERS[name].fit(agent, "Pendulum-v1", 0), "perturb")
+    else:
+        with pytest.raises(BadInput, match="needs an agent with a known spread of its actions"):
+            LEARNERS[name].fit(agent, "Pendulum-v1", 0)

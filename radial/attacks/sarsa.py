@@ -19,6 +19,7 @@ from radial.attacks.fitting import (
     minibatches,
     policy,
     size_of,
+    spread_known,
 )
 from radial.attacks.gradient import Memoryless, ascend_last, attackable, near
 from radial.bounds.methods import mixed
@@ -80,7 +81,7 @@ class RobustSarsa:
     parts: int = 32  # minibatches per epoch
     learning_rate: float = 2.5e-4  # two thirds of the time, then linearly to 0
     discount: float = 0.99
-    stochastic: bool = True  # the data: sampled actions; False: the mean or likeliest
+    stochastic: bool = True  # the data: sampled actions, where their spread is known; False: the mean or likeliest
     num_envs: int = 16
 
     def __post_init__(self) -> None:
@@ -93,7 +94,8 @@ class RobustSarsa:
         agent, env, seed = fit_inputs(agent, env, seed)
         rng = torch.Generator().manual_seed(seed)
         with fresh_env(env, self.num_envs, seed) as made:
-            rollouts = Rollouts(agent, made, rng, stochastic=self.stochastic, discount=self.discount)
+            drawn = self.stochastic and spread_known(agent)  # SAC's spread is not imported, DDPG has none
+            rollouts = Rollouts(agent, made, rng, stochastic=drawn, discount=self.discount)
             q = fresh_mlp([made.observation_shape[0] + size_of(made.actions), 64, 64, 1], rng)
             self._learn(q, rollouts, rng)
         return SarsaAttack(q.requires_grad_(False), self.sarsa_radius, self.sarsa_weight, self.mad_ratio, self.steps)

@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+from radial.agents.foreign import wrap
 from radial.attacks.fitting import Experience
 from radial.attacks.fitting_test import A, B, LinearWorld, random_agent
 from radial.attacks.sarsa import RobustSarsa, SarsaAttack
@@ -92,6 +93,19 @@ def test_the_same_seed_learns_the_same_and_touches_no_one() -> None:
     assert all(torch.equal(before[name], value) for name, value in agent.state_dict().items())
     assert torch.equal(drawn, torch.get_rng_state())
     assert repr(one) == "SarsaAttack(sarsa_radius=0.02, sarsa_weight=0.1, mad_ratio=0.0, steps=10)"
+
+
+def test_an_agent_whose_spread_is_not_known_is_played_by_its_mean() -> None:
+    """As SAC's actor, of which only the mean is imported."""
+    mean = nn.Linear(2, 3, bias=False)
+    with torch.no_grad():
+        mean.weight.copy_(torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, -1.0]]))
+    narrow = wrap(mean, "gaussian", log_std=torch.full((3,), -80.0))
+    learned, same = (TINY.fit(agent, LinearWorld(4), 0) for agent in (wrap(mean, "gaussian"), narrow))
+    by_mean = replace(TINY, stochastic=False).fit(narrow, LinearWorld(4), 0)
+    x = torch.randn(8, 5, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(learned.q(x), by_mean.q(x))
+    assert not torch.equal(learned.q(x), same.q(x))  # whose minibatches follow other draws
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,9 @@ from typing import Any
 
 from radial.attacks import ATTACKS
 from radial.attacks.corners import MOST_FEATURES
+from radial.attacks.fitting import spread_known
 from radial.core.agent import Agent
-from radial.core.data import BadInput, Discrete
+from radial.core.data import BadInput
 from radial.core.radius import Radius
 from radial.core.text import nearest, spell_radius
 from radial.evaluation import statistics
@@ -58,7 +59,7 @@ def applicable(agent: Agent, observation_shape: tuple[int, ...]) -> tuple[list[s
             left_out[name] = "it learns on vectors, not on pictures"
     if math.prod(observation_shape) > MOST_FEATURES:
         left_out["corners"] = f"it searches among the corners of at most {MOST_FEATURES} numbers"
-    if not isinstance(agent.actions, Discrete) and agent.log_std is None:
+    if not spread_known(agent):
         left_out["compounding"] = "it samples the policy, whose standard deviation is not known"
     unknown = [name for name in (*QUICK, *LEARNED) if name not in ATTACKS]
     assert not unknown, unknown
