@@ -564,6 +564,7 @@ def test_set_replaces_one_setting_by_its_path() -> None:
         ("total_steps=0", "total_steps"),
         ("total_steps=1e6", "total_steps"),
         ("objective.radius.end=nan", "end must be a finite number"),
+        ("objective.radius=nan", r"config\.objective\.radius must be a finite number, got nan"),
         ("objective.kappa.value=high", "objective.kappa.value"),
         ("objective.bound=crwn", "crown"),
         ("objective.type=Plan", "objective.type"),

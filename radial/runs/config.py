@@ -5,6 +5,7 @@ field's metadata. Nothing else is looked up by a name from a file.
 """
 
 import dataclasses
+import math
 import types
 import typing
 from collections.abc import Mapping
@@ -113,6 +114,8 @@ def _as(option: Any, value: Any, where: str) -> Any:
     if option is float and number:
         return float(value)
     if option is Constant and number:
+        if not math.isfinite(value):
+            raise BadInput(f"{where} must be a finite number, got {value!r}")
         return Constant(float(value))
     if option in (int, str, bool, type(None)) and type(value) is option:
         return value
