@@ -7,7 +7,7 @@ It is a statement about the *model*: what the environment does beyond it is cove
 import copy
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from radial.agents.weights import strict_json
 from radial.bounds.methods import BoundMethod, ibp, sound
 from radial.core.agent import Agent
 from radial.core.ball import Ball
-from radial.core.checks import check_whole
+from radial.core.checks import brief, check_whole
 from radial.core.data import BadInput, Continuous, EnvSpec
 from radial.core.text import round_up
 from radial.evaluation.certificates import Terms, evaluation_env
@@ -45,10 +45,18 @@ class DynamicsModel:
     network: nn.Module
     error: Tensor | None = None
 
+    def __post_init__(self) -> None:
+        error = self.error
+        if error is None:
+            return
+        if not isinstance(error, Tensor) or error.ndim != 1 or not bool((error.isfinite() & (error >= 0)).all()):
+            raise BadInput(f"error must be None or a tensor of finite numbers ≥ 0, (n,), got {brief(error)}")
+
 
 def linear_model(a: Tensor, b: Tensor, c: Tensor | None = None, error: Tensor | None = None) -> DynamicsModel:
     """The model x′ = A·x + B·a + c, with A (n, n), B (n, m), c and error (n,)."""
     n, m = a.shape[0], b.shape[-1]
+    _check_shapes({"A": (a, (n, n)), "B": (b, (n, m))} | ({} if c is None else {"c": (c, (n,))}))
     layer = nn.Linear(n + m, n).double()
     with torch.no_grad():
         layer.weight.copy_(torch.cat([a, b], 1))
@@ -61,10 +69,19 @@ def fit_linear(x: Tensor, action: Tensor, next_x: Tensor) -> DynamicsModel:
 
     x, next_x  (T, n) prepared        action  (T, m)
     """
-    rows = torch.cat([x, action, torch.ones(x.shape[0], 1)], 1).double()
+    steps, n = x.shape[0], x.shape[-1]
+    _check_shapes({
+        "x": (x, (steps, n)), "action": (action, (steps, action.shape[-1])), "next_x": (next_x, (steps, n))
+    })  # fmt: skip
+    rows = torch.cat([x, action, torch.ones(steps, 1)], 1).double()
     found = torch.linalg.lstsq(rows, next_x.double()).solution.T  # (n, n + m + 1)
-    n = x.shape[1]
     return linear_model(found[:, :n], found[:, n:-1], found[:, -1])
+
+
+def _check_shapes(given: Mapping[str, tuple[Tensor, tuple[int, ...]]]) -> None:
+    for name, (value, shape) in given.items():
+        if value.shape != shape or not bool(value.isfinite().all()):
+            raise BadInput(f"{name} must be finite numbers of shape {shape}, got {brief(value)}")
 
 
 def read_dynamics(path: Path, features: int, actions: int) -> DynamicsModel:
@@ -92,8 +109,9 @@ def write_dynamics(model: DynamicsModel, path: Path) -> Path:
     if not isinstance(layer, nn.Linear):
         raise BadInput("model must be linear to be written as JSON")
     n = layer.out_features
-    weight, bias = layer.weight.detach(), layer.bias.detach()
-    facts = {"A": weight[:, :n].tolist(), "B": weight[:, n:].tolist(), "c": bias.tolist()}
+    weight = layer.weight.detach()
+    facts = {"A": weight[:, :n].tolist(), "B": weight[:, n:].tolist()}
+    facts |= {} if layer.bias is None else {"c": layer.bias.tolist()}
     facts |= {} if model.error is None else {"error": model.error.tolist()}
     path.write_text(json.dumps(facts) + "\n")
     return path
@@ -113,12 +131,15 @@ def _fits(where: object, model: DynamicsModel, features: int, actions: int) -> D
     """The model, once it has been tried on one state and action."""
     try:
         with torch.no_grad():
-            x = torch.zeros(1, features + actions, dtype=next(model.network.parameters()).dtype)
+            like = next(model.network.parameters(), torch.empty(0))
+            x = torch.zeros(1, features + actions, dtype=like.dtype)
             shape = tuple(model.network(x).shape)
-    except (RuntimeError, StopIteration) as error:
-        raise BadInput(f"{where}: the model must take {features} + {actions} numbers: {error}") from None
+    except (RuntimeError, ValueError) as error:
+        raise BadInput(f"{where}: the model must take {features} + {actions} numbers: {brief(error)}") from None
     if shape != (1, features):
         raise BadInput(f"{where}: the model must give {features} numbers, got shape {shape}")
+    if model.error is not None and len(model.error) != features:
+        raise BadInput(f"{where}: error must have {features} numbers, got {len(model.error)}")
     return model
 
 
@@ -137,7 +158,8 @@ class _Acting(nn.Module):
         if actions.low is not None and actions.high is not None:
             low, high = torch.tensor(actions.low), torch.tensor(actions.high)
             half, middle = (high - low) / 2, (high + low) / 2
-            to_unit = _fixed(torch.diag(1 / half), -middle / half)
+            unit = torch.where(half > 0, half, 1.0)  # an entry that the env holds still has no width
+            to_unit = _fixed(torch.diag(1 / unit), -middle / unit)
             self.limit = nn.Sequential(to_unit, nn.Hardtanh(), _fixed(torch.diag(half), middle))
 
     def forward(self, z: Tensor) -> Tensor:
@@ -272,6 +294,8 @@ def drift(
     check_radius(radius, math.inf)
     check_whole("horizon", horizon, 1)
     check_whole("episodes", episodes, 1)
+    if not isinstance(model, DynamicsModel | str | Path):
+        raise BadInput(f"model must be a DynamicsModel or the path of one, got {brief(model)}")
     if not isinstance(agent.actions, Continuous):
         raise BadInput(f"drift needs an agent with continuous actions, got {agent.actions}")
     prover = Prover.of(bound)

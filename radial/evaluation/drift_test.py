@@ -60,8 +60,22 @@ def test_the_limits_of_the_env_end_the_drift_of_an_action() -> None:
     assert moved.tolist() == pytest.approx([0.2, 0.2], abs=1e-5)  # from −0.1 to 0.1
 
 
-def test_no_adversary_of_the_model_drifts_farther() -> None:
-    """A random network and a learned model, attacked at random for six steps from the visited start."""
+def test_an_entry_that_the_env_holds_still_does_not_drift() -> None:
+    """x′ = x + a with a = (−½·(x_0 + δ_0), 0.3): the first state drifts as above, the second not at all."""
+    policy = nn.Linear(2, 2, bias=False)
+    with torch.no_grad():
+        policy.weight.copy_(-0.5 * torch.eye(2))
+    box = Continuous(2, (-9.0, 0.3), (9.0, 0.3))
+    eye = torch.eye(2, dtype=torch.float64)
+    loop = ClosedLoop.of(nn.Sequential(policy), linear_model(eye, eye), 2, box)
+    moved, states = drift_of(loop, torch.tensor([[1.0, 0.0], [0.5, 0.3]]), 0.4, BEST)
+    assert moved.tolist() == pytest.approx([0.2, 0.3], abs=1e-5)
+    assert states[2].tolist() == pytest.approx([0.3, 0.0], abs=1e-5)
+
+
+@pytest.mark.parametrize("method", ["ibp", "crown-ibp", "crown", "best"])
+def test_no_adversary_of_the_model_drifts_farther(method: str) -> None:
+    """A random network and a learned model with an error, attacked at random for six steps from the visited start."""
     rng = torch.Generator().manual_seed(0)
     agent = DeterministicAgent((3,), 2, (8,))
     agent.initialize(rng)
@@ -71,22 +85,23 @@ def test_no_adversary_of_the_model_drifts_farther() -> None:
     for parameter in model.parameters():
         nn.init.uniform_(parameter, -0.5, 0.5, generator=rng)
 
-    def roll(starts: torch.Tensor, shift: float) -> tuple[torch.Tensor, torch.Tensor]:
+    error = torch.tensor([0.0, 0.01, 0.02], dtype=torch.float64)
+
+    def roll(starts: torch.Tensor, shift: float, off: float) -> tuple[torch.Tensor, torch.Tensor]:
         x, xs, actions = starts, [], []
         for _ in range(6):
             noise = shift * torch.sign(torch.randn(x.shape, generator=rng))
             action = agent.act(x + noise)
             xs.append(x)
             actions.append(action)
-            x = model(torch.cat([x, action], 1))
+            x = model(torch.cat([x, action], 1)) + off * error.float() * torch.sign(torch.randn(x.shape, generator=rng))
         return torch.stack(xs), torch.stack(actions)
 
     with torch.no_grad():
-        visited, nominal = roll(torch.zeros(1, 3), 0.0)
-        moved, states = drift_of(
-            ClosedLoop.of(agent.choice, DynamicsModel(model), 3, Continuous(2)), visited[:, 0], 0.05, BEST
-        )
-        seen, taken = roll(torch.zeros(200, 3), 0.05)
+        visited, nominal = roll(torch.zeros(1, 3), 0.0, 0.0)
+        loop = ClosedLoop.of(agent.choice, DynamicsModel(model, error), 3, Continuous(2))
+        moved, states = drift_of(loop, visited[:, 0], 0.05, Prover.of(method).method)
+        seen, taken = roll(torch.zeros(200, 3), 0.05, 1.0)
     assert ((taken - nominal).abs().amax((1, 2)) <= moved.float() + 1e-6).all()
     assert ((seen - visited).abs().amax(1) <= states[:-1].float() + 1e-6).all()
     assert moved.isfinite().all()
@@ -144,3 +159,39 @@ def test_along_an_episode() -> None:
         drift(rr.QAgent((4,), 2), "CartPole-v1", 0.05, model, 2)
     with pytest.raises(BadInput, match=r"must take 3 \+ 1 numbers"):
         drift(agent, "Pendulum-v1", 0.05, linear_model(eye[:2, :2], eye[:2, :1]), 2)
+
+
+def test_models_that_are_none_are_refused() -> None:
+    """An error below 0 would let the boxes shrink, and the certificate promise too much."""
+    eye, column = torch.eye(3, dtype=torch.float64), torch.ones(3, 1, dtype=torch.float64)
+    network = linear_model(eye, column).network
+    for error in (-eye[0], math.nan * eye[0], math.inf * eye[0], torch.tensor(0.1), 0.1):
+        with pytest.raises(BadInput, match="error must be None or a tensor of finite numbers ≥ 0"):
+            DynamicsModel(network, error)  # type: ignore[arg-type]
+    for given, says in (((eye[:2], column), "A"), ((eye, column[:2]), "B"), ((eye, column, eye[0, :2]), "c")):
+        with pytest.raises(BadInput, match=f"{says} must be finite numbers of shape"):
+            linear_model(*given)
+    with pytest.raises(BadInput, match="A must be finite numbers"):
+        linear_model(math.nan * eye, column)
+    x, action = torch.zeros(4, 3), torch.zeros(5, 1)
+    with pytest.raises(BadInput, match=r"action must be finite numbers of shape \(4, 1\)"):
+        fit_linear(x, action, x)
+    with pytest.raises(BadInput, match="next_x must be finite numbers"):
+        fit_linear(x, action[:4], math.nan * x)
+    agent = rr.DeterministicAgent((3,), 1, (8,))
+    agent.normalizer.freeze()
+    cases = {
+        "model must be a DynamicsModel or the path of one, got None": None,
+        "error must have 3 numbers, got 2": DynamicsModel(network, torch.zeros(2)),
+        "must give 3 numbers": DynamicsModel(nn.Identity()),
+        r"must take 3 \+ 1 numbers": DynamicsModel(nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3))),
+    }
+    for says, model in cases.items():
+        with pytest.raises(BadInput, match=says):
+            drift(agent, "Pendulum-v1", 0.05, model, 2)  # type: ignore[arg-type]
+
+
+def test_a_model_without_a_constant_is_written(tmp_path: Path) -> None:
+    network = nn.Sequential(nn.Linear(4, 3, bias=False))
+    again = read_dynamics(write_dynamics(DynamicsModel(network), tmp_path / "model.json"), 3, 1).network
+    assert torch.equal(again[0].weight, network[0].weight.double())  # type: ignore[index]
