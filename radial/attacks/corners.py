@@ -19,6 +19,14 @@ from radial.core.search import AttackObjective
 MOST_FEATURES = 512
 
 
+def check_corners(shape: tuple[int, ...]) -> int:
+    """How many numbers an observation of this shape has; `BadInput` if its corners are too many to search."""
+    features = math.prod(shape)
+    if features > MOST_FEATURES:
+        raise BadInput(f"corners must be searched in at most {MOST_FEATURES} features, got {features}")
+    return features
+
+
 @dataclass(frozen=True)
 class Corners(Memoryless):
     """The corner x ± radius that maximises the margin of another action, or how far the mean action moves.
@@ -48,9 +56,7 @@ class Corners(Memoryless):
 
     def perturb(self, agent: Agent, ball: Ball, rng: torch.Generator) -> Tensor:
         """The best corner found, (B, *obs)."""
-        features = math.prod(ball.center.shape[1:])
-        if features > MOST_FEATURES:
-            raise BadInput(f"corners must be searched in at most {MOST_FEATURES} features, got {features}")
+        features = check_corners(ball.center.shape[1:])
         agent = attackable(agent)
         found = _Best(agent, self, ball)
         if features <= self.exhaustive:

@@ -18,7 +18,9 @@ from radial.agents.saved import CARD, check_target, read_folder, save
 from radial.agents.weights import weights_id
 from radial.agents.zoo import resolve
 from radial.attacks import ATTACKS
+from radial.attacks.corners import check_corners
 from radial.attacks.learned.alternating import LEARNERS, Alternating
+from radial.attacks.learned.directors import attacked_envs
 from radial.core.agent import Attack, Card
 from radial.core.checks import check_whole
 from radial.core.data import BadInput
@@ -192,7 +194,7 @@ def check_trainable(config: Config, seed: int, device: str = "cpu", init: AnyAge
             ddpg.check_env(config, env, init)
         else:
             ppo.check_env(config, env, init)
-        _check_attack(config)
+        _check_attack(config, env.observation_shape)
         return env.observation_shape
     finally:
         env.close()
@@ -211,7 +213,7 @@ def _check_objective(config: Config) -> None:
         raise BadInput(f"objective must be one of {kinds} in rr.{room}, got {kind.__name__} of rr.{homes[0]}")
 
 
-def _check_attack(config: Config) -> None:
+def _check_attack(config: Config, observation_shape: tuple[int, ...]) -> None:
     """Adversarial training: an attack that is ready, a radius that is one, and not 0 all along."""
     for step in (0, config.total_steps):
         _check_coefficients({"attack_radius": config.attack_radius(step)}, step)
@@ -222,6 +224,10 @@ def _check_attack(config: Config) -> None:
     for name, value in (("attack_radius", most), ("attack_probability", config.attack_probability)):
         if value == 0:
             raise BadInput(f"{name} must be > 0 where an attack is trained against, got 0 for attack {config.attack!r}")
+    if config.attack == "linear" and isinstance(config, ppo.PPOConfig):
+        attacked_envs(config, observation_shape)
+    if config.attack == "corners":
+        check_corners(observation_shape)
 
 
 def _check_pixels(config: Config, observation_shape: tuple[int, ...]) -> None:

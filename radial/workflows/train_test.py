@@ -44,6 +44,16 @@ def test_an_actor_critic_comes_with_a_card_and_starts_another_one(tmp_path: Path
         ({"attack": "pgd", "attack_probability": 0.5}, "attack_radius must be > 0 .* for attack 'pgd'"),
         ({"attack": "pgd", "attack_radius": Constant(0.1)}, "attack_probability must be > 0"),
         ({"env": EnvSpec("atari", "Pong")}, "hidden must be 4 sizes"),  # of the network for its frames
+        (
+            {
+                "env": EnvSpec("atari", "Pong"),
+                "hidden": (16, 32, 32, 512),
+                "attack": "corners",
+                "attack_radius": Constant(0.01),
+                "attack_probability": 0.5,
+            },
+            "corners must be searched in at most 512 features, got",
+        ),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(change: dict[str, object], says: str) -> None:

@@ -24,6 +24,19 @@ GENERATIONS = 8  # of a search; then its mean joins the pool and the next search
 POOL = 8  # past directors that are kept
 
 
+def attacked_envs(config: PPOConfig, observation_shape: tuple[int, ...]) -> int:
+    """How many environments of a rollout are each under a director: the share `attack_probability`, rounded."""
+    if len(observation_shape) != 1:
+        raise BadInput(f"attack must be sarl or paad for frames: linear is for vectors, got {observation_shape}")
+    count = round(config.attack_probability * config.num_envs)
+    if not count:
+        raise BadInput(
+            f"attack_probability must be > {0.5 / config.num_envs:g}, so that directors attack at least one of the "
+            f"{config.num_envs} envs, got {config.attack_probability:g}"
+        )
+    return count
+
+
 class Directors:
     """An opponent (`training.adversary.Opponent`): a share of the envs each play under one linear director.
 
@@ -36,12 +49,10 @@ class Directors:
         assert config.turns is not None, "a config with an adversary that learns has turns"
         shape = agent.observation_shape
         assert shape is not None
-        if len(shape) != 1:
-            raise BadInput(f"attack must be sarl or paad for frames: linear is for vectors, got {shape}")
         self.agent, self.config, self.seed, self._make_env = agent, config, seed, make
         self.turns, self.form, self.steps = config.turns, Steer(), 0
         self.p = norm_of(config)
-        self.attacked = round(config.attack_probability * config.num_envs)
+        self.attacked = attacked_envs(config, shape)
         # A compiled function has one shape, so the rollouts' and the search's are two.
         self.realise, self.realise_search = (
             Realiser(agent, self.form, Threat(0.0, self.p), config.compile) for _ in range(2)
@@ -59,7 +70,7 @@ class Directors:
     def begin(self, radius: float) -> bool:
         """Set the radius; return whether there is anything to attack."""
         self.realise.threat = self.realise_search.threat = Threat(radius, self.p)
-        return radius > 0 and self.attacked > 0
+        return radius > 0
 
     @torch.no_grad()
     def __call__(self, x: Tensor, rng: torch.Generator) -> Tensor:
@@ -72,7 +83,7 @@ class Directors:
 
     def turn(self, step: int, update: int, left: float) -> dict[str, float]:
         """Play generations against the agent as it is now, if it is time, and deal directors to the envs anew."""
-        if not (self.attacked and self.realise.threat.largest > 0) or update % self.turns.agent:
+        if not self.realise.threat.largest > 0 or update % self.turns.agent:
             return {}
         returns = torch.empty(0)
         for number in range(self.turns.adversary):

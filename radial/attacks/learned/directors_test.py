@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from radial.attacks.learned.alternating import Alternating
-from radial.attacks.learned.directors import GENERATIONS, POOL, POPULATION, Directors
+from radial.attacks.learned.directors import GENERATIONS, POOL, POPULATION, Directors, attacked_envs
 from radial.attacks.learned.linear import directed
 from radial.core.data import BadInput, EnvSpec
 from radial.core.schedules import Constant, Linear
@@ -17,6 +17,7 @@ from radial.objectives.surrogate import RadialLikelihood
 from radial.training import ppo
 from radial.training.attacked_training_test import stopped_and_resumed
 from radial.training.ppo import PPOConfig, Turns, train_ppo
+from radial.workflows.train import check_trainable
 
 CONFIG = PPOConfig(
     EnvSpec("classic", "CartPole-v1"), total_steps=512, num_envs=4, rollout=128, epochs=1, minibatch=32, hidden=(8,),
@@ -50,7 +51,21 @@ def test_a_share_of_the_envs_is_attacked_in_every_step_and_the_others_in_none() 
     assert torch.equal(shown[6:], x[6:])  # 0.75 of 8 envs are the first six
     assert (shown[:6] != x[:6]).any(1).all()
     assert (shown - x).abs().max() <= 0.1 + 1e-6
-    assert not opponent(attack_probability=0.0).begin(0.1)
+    assert not one.begin(0.0)
+
+
+@pytest.mark.parametrize(("share", "envs", "attacked"), [(1.0, 4, 4), (0.5, 4, 2), (0.2, 4, 1), (0.75, 1, 1)])
+def test_the_share_is_rounded_to_envs(share: float, envs: int, attacked: int) -> None:
+    config = replace(CONFIG, attack_probability=share, num_envs=envs)
+    assert attacked_envs(config, (4,)) == attacked
+
+
+@pytest.mark.parametrize(("share", "envs"), [(0.01, 16), (0.1, 4), (0.5, 1), (0.0, 16)])
+def test_a_share_of_no_env_is_refused_before_anything_is_written(share: float, envs: int) -> None:
+    """A training that says it is attacked, and never is."""
+    config = replace(CONFIG, attack_probability=share, num_envs=envs, rollout=64 * envs)
+    with pytest.raises(BadInput, match="attack_probability must be"):
+        check_trainable(config, 0)
 
 
 def test_after_some_generations_the_mean_joins_the_pool_and_a_new_search_starts() -> None:
@@ -82,6 +97,8 @@ def test_frames_are_refused() -> None:
     agent.observation_shape = (1, 84, 84)
     with pytest.raises(BadInput, match="attack must be sarl or paad for frames"):
         Alternating("linear").join(agent, CONFIG, 0)
+    with pytest.raises(BadInput, match="attack must be sarl or paad for frames"):  # before a folder is made
+        check_trainable(replace(CONFIG, env=EnvSpec("atari", "Pong"), rollout=512, hidden=(16, 32, 32, 512)), 0)
 
 
 def test_the_ball_has_the_norm_of_the_objective() -> None:
