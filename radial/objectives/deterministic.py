@@ -10,7 +10,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from radial.bounds.mix import Mix, bounds_of
+from radial.bounds.mix import Mix, bounds_of, check_bound
 from radial.core import checks
 from radial.core.data import BadInput
 from radial.core.schedules import Schedule
@@ -95,6 +95,7 @@ class SA(Scheduled):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_bound(self.bound)  # also where a search makes no use of it
         if self.inner not in INNER:
             raise BadInput(f"inner must be one of {', '.join(INNER)}, got {self.inner!r}")
         checks.not_negative(self, "weight")
@@ -122,7 +123,8 @@ class SA(Scheduled):
                 lambda x: action_shift(held, nets.actor(x)).mean(), ball, batch.noise, self.steps
             )
             shift = action_shift(clean.action, nets.actor(found))
-        return clean.loss(self.weight * shift, batch, shift=shift.mean())
+        extra = self.weight * shift + self.regular(nets.actor, batch.x, at)
+        return clean.loss(extra, batch, shift=shift.mean())
 
 
 OBJECTIVES: dict[str, type] = {"plain": Plain, "sa": SA}

@@ -14,8 +14,9 @@ from radial.agents.networks import MLPDueling
 from radial.agents.policies import CategoricalAgent, DeterministicAgent
 from radial.bounds.mix import Mix, bounds_of
 from radial.core.ball import Ball
-from radial.core.data import Loss
+from radial.core.data import BadInput, Loss
 from radial.core.schedules import Constant
+from radial.objectives import base
 from radial.objectives import deterministic as ddpg
 from radial.objectives import policy_gradient as a3c
 from radial.objectives import q_objectives as dqn
@@ -48,14 +49,14 @@ def network(seed: int) -> MLPDueling:
     return MLPDueling(ACTIONS, FEATURES, (16,))
 
 
-def total(objective: Any, radius: float, p: float) -> tuple[Loss, list[Tensor]]:
-    """The loss, and its gradients."""
+def total(objective: Any, radius: float, p: float, **more: float) -> tuple[Loss, list[Tensor]]:
+    """The loss, and its gradients; more are coefficients."""
     rng = torch.Generator().manual_seed(3)
     x, noise = torch.randn(ROWS, FEATURES, generator=rng), torch.randn(ROWS, 11, FEATURES, generator=rng)
     action = torch.randint(ACTIONS, (ROWS,), generator=rng)
     numbers, ones = torch.randn(ROWS, generator=rng), torch.ones(ROWS)
     objective = replace(objective, p=p)
-    at = {key: torch.tensor(value) for key, value in (objective.coefficients(0) | {"radius": radius}).items()}
+    at = {key: torch.tensor(value) for key, value in (objective.coefficients(0) | {"radius": radius} | more).items()}
     torch.manual_seed(0)
     if type(objective) in dqn.OBJECTIVES.values():
         online, student = network(0), network(2)
@@ -133,3 +134,24 @@ def test_a_norm_is_recorded_only_where_it_is_not_the_default() -> None:
     table = encode(dqn.RadialOverlap(RADIUS, p=2))
     assert table["p"] == 2
     assert decode(dqn.RadialOverlap, table) == dqn.RadialOverlap(RADIUS, p=2.0)
+
+
+@pytest.mark.parametrize("objective", objectives(), ids=name)
+def test_every_loss_has_the_regulariser_that_it_takes_a_weight_for(
+    objective: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its two terms made 1 and 2, and half of them left: 0.5·(1 + 2)·0.5 = 0.75."""
+    monkeypatch.setattr(base, "tightness", lambda inputs, radius: torch.ones(()))
+    monkeypatch.setattr(base, "relu_balance", lambda inputs: 2 * torch.ones(()))
+    without, found = (
+        total(replace(objective, regularize=each), 0.1, math.inf, regularizer=0.5)[0].total.item()
+        for each in (0.0, 0.5)
+    )
+    times = ROWS if type(objective) in a3c.OBJECTIVES.values() else 1  # A3C adds its rows up
+    assert found - without == pytest.approx(0.75 * times, rel=1e-4)
+
+
+@pytest.mark.parametrize("kind", [ppo.SA, ppo.WocaR, dqn.SA, ddpg.SA])
+def test_a_bound_is_checked_also_where_a_search_needs_none(kind: Any) -> None:
+    with pytest.raises(BadInput, match="bound method must be one of"):
+        kind(RADIUS, 0.1, inner="pgd", bound="foo")

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from radial.bounds.mix import AnyBound, bound_terms, weighed
+from radial.bounds.mix import AnyBound, bound_terms, check_bound, weighed
 from radial.bounds.mix import Mix as Mix  # rr.ppo.Mix
 from radial.core import checks
 from radial.core.agent import Agent
@@ -193,6 +193,7 @@ class SA(Scheduled):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        check_bound(self.bound)  # also where a search makes no use of it
         if self.inner not in INNER:
             raise BadInput(f"inner must be one of {', '.join(INNER)}, got {self.inner!r}")
         checks.not_negative(self, "weight")
@@ -338,7 +339,7 @@ class CAR(SearchedSurrogate):
         found = self.find(agent, batch, at, lambda x: self.losses(agent, batch, x, clip).mean())
         worst = soft_worst(self.losses(agent, batch, found, clip), self.temperature).mean()
         parts = {"losses/policy_loss": plain.detach(), "robust/worst_case_loss": worst.detach()}
-        return Loss(plain + self.weight * worst, parts)
+        return Loss(plain + self.weight * worst + self.regular(agent.choice, batch.x, at), parts)
 
 
 @dataclass(frozen=True)
@@ -356,7 +357,7 @@ class BAR(SearchedSurrogate):
         worst = self.losses(agent, batch, found, clip).mean()
         parts = {"losses/policy_loss": plain.detach(), "robust/worst_case_loss": worst.detach()}
         parts["robust/divergence"] = apart(found).detach()
-        return Loss(worst + self.weight * plain, parts)
+        return Loss(worst + self.weight * plain + self.regular(agent.choice, batch.x, at), parts)
 
 
 OBJECTIVES: dict[str, type] = {
