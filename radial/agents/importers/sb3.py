@@ -25,6 +25,7 @@ from radial.core.text import clean
 
 DATA = 64 << 20  # bytes of the JSON
 WEIGHTS_SIZE = 2 * TENSOR_BYTES  # bytes of the weights
+SILENT = ("SAC", "TQC", "TD3", "DDPG")  # files of these keep raw observations with and without VecNormalize
 
 
 def read_sb3(path: Path, vecnormalize: str | Path | None = None) -> WrappedAgent:
@@ -46,7 +47,7 @@ def read_sb3(path: Path, vecnormalize: str | Path | None = None) -> WrappedAgent
     agent, algorithm = policy_of(path, parts, facts)
     parts.finish()
     told = trained(path)
-    notes = _normalize(path, agent, facts, told, vecnormalize)
+    notes = _normalize(path, agent, facts, told, vecnormalize, silent=algorithm in SILENT)
     agent.card = Card(
         env=None,
         recipe={
@@ -58,8 +59,13 @@ def read_sb3(path: Path, vecnormalize: str | Path | None = None) -> WrappedAgent
     return agent
 
 
-def _normalize(path: Path, agent: WrappedAgent, facts: Facts, told: ZooSettings, given: str | Path | None) -> list[str]:
-    """Put the statistics in front of the network; returns notes for the card. Missing ones are not guessed."""
+def _normalize(
+    path: Path, agent: WrappedAgent, facts: Facts, told: ZooSettings, given: str | Path | None, silent: bool
+) -> list[str]:
+    """Put the statistics in front of the network; returns notes for the card. Missing ones are not guessed.
+
+    silent  the file cannot tell whether there were any
+    """
     notes = check_wrappers(path, told, facts.picture)
     if given is not None and str(given) == NO_STATISTICS:
         return notes
@@ -72,6 +78,8 @@ def _normalize(path: Path, agent: WrappedAgent, facts: Facts, told: ZooSettings,
                 f"{path}: it was trained with VecNormalize, whose statistics are missing: pass --vecnormalize PATH "
                 "(in Python vecnormalize=), or none if only rewards were normalised"
             )
+        if silent and told.normalized is None and not facts.picture:
+            notes.append("taken as trained without VecNormalize, which its file cannot tell: see --vecnormalize")
         return notes
     if not stats.is_file():
         raise BadInput(f"vecnormalize must be a file saved by VecNormalize, or none; there is no {stats}")

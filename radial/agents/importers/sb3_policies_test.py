@@ -1,6 +1,7 @@
 """SAC, TD3, DDPG, TQC, QR-DQN, ARS and TRPO: our actions are their `predict`, and bounds hold through the last tanh."""
 
 import copy
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +126,29 @@ def test_bounds_hold_through_the_tanh(case: str, tmp_path: Path) -> None:
     for attack in (MAD(), PGD()):
         if isinstance(agent, WrappedQ) or isinstance(attack, MAD):
             assert (attack.perturb(agent, ball, rng) - x).abs().max() <= 0.1 + 1e-6
+
+
+@pytest.mark.parametrize("algorithm", ["SAC", "TD3", "DDPG"])
+def test_statistics_that_a_file_cannot_tell_of_are_a_note(algorithm: str, tmp_path: Path) -> None:
+    """Off-policy files keep raw observations with and without VecNormalize; its statistics are taken where they lie."""
+    from stable_baselines3.common.vec_env import DummyVecEnv, VecNormalize
+
+    path = tmp_path / "agent.zip"
+    env = VecNormalize(DummyVecEnv([functools.partial(gymnasium.make, "Pendulum-v1")]), clip_obs=2.0)
+    model = getattr(sb3, algorithm)("MlpPolicy", env, seed=0, learning_starts=8, **copy.deepcopy(TINY))
+    model.learn(16)
+    model.save(path)
+    (note,) = load_agent(path).card.recipe["notes"]
+    assert "without VecNormalize, which its file cannot tell" in note
+    assert load_agent(path, vecnormalize="none").card.recipe["notes"] == []
+    env.save(tmp_path / "vecnormalize.pkl")
+    agent, obs = load_agent(path), np.random.default_rng(0).normal(size=(20, 3)).astype(np.float32)
+    assert agent.card.recipe["notes"] == ["observations are normalised by vecnormalize.pkl"]
+    theirs = model.predict(env.normalize_obs(obs), deterministic=True)[0]
+    with torch.no_grad():
+        torch.testing.assert_close(
+            agent.act(agent.prepare(torch.from_numpy(obs))), torch.from_numpy(theirs), atol=1e-5, rtol=1e-5
+        )
 
 
 LATER = [pytest.param(algorithm, marks=pytest.mark.nightly) for algorithm in ("TD3", "DDPG")]
