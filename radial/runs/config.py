@@ -15,6 +15,8 @@ from radial.core.agent import Agent, described
 from radial.core.data import BadInput, EnvSpec
 from radial.core.schedules import Constant
 
+ROOT = "config"  # of a path such as config.objective.radius
+
 # The largest sizes that a config on a card may ask for: a hundred times those of the recipes, or more.
 STORED = {
     "num_envs": 4_096, "workers": 1_024, "batch": 65_536, "minibatch": 65_536, "chunk": 65_536, "rollout": 1 << 20,
@@ -59,7 +61,7 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, tuple | list) else value
 
 
-def decode(kind: type, table: Mapping[str, Any], where: str = "config") -> Any:
+def decode(kind: type, table: Mapping[str, Any], where: str = ROOT) -> Any:
     """A config of this kind from JSON values; unknown keys, missing keys and wrong types are named."""
     fields = {field.name: field for field in dataclasses.fields(kind)}
     hints = typing.get_type_hints(kind)
@@ -71,10 +73,16 @@ def decode(kind: type, table: Mapping[str, Any], where: str = "config") -> Any:
         required = field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING
         if required and name not in given:
             raise BadInput(f"{where}.{name} is missing")
-    return kind(**{key: _typed(_options(hints[key], fields[key]), given[key], f"{where}.{key}") for key in given})
+    values = {key: _typed(_options(hints[key], fields[key]), given[key], f"{where}.{key}") for key in given}
+    try:
+        return kind(**values)
+    except BadInput as error:  # a check of one of its fields, which says the field's name alone
+        if where == ROOT or str(error).partition(" ")[0] not in fields:
+            raise
+        raise BadInput(f"{where}.{error}") from None
 
 
-def check_stored(config: Any, where: str = "config") -> None:
+def check_stored(config: Any, where: str = ROOT) -> None:
     """Refuse a config from a file whose sizes would exhaust any machine; one that a person writes is their own."""
     for name, most in STORED.items():
         value = getattr(config, name, None)
