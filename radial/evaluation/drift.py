@@ -135,7 +135,8 @@ def _fits(where: object, model: DynamicsModel, features: int, actions: int) -> D
             x = torch.zeros(1, features + actions, dtype=like.dtype)
             shape = tuple(model.network(x).shape)
     except (RuntimeError, ValueError) as error:
-        raise BadInput(f"{where}: the model must take {features} + {actions} numbers: {brief(error)}") from None
+        why = " ".join(str(error).split())[:100]
+        raise BadInput(f"{where}: the model must take {features} + {actions} numbers: {why}") from None
     if shape != (1, features):
         raise BadInput(f"{where}: the model must give {features} numbers, got shape {shape}")
     if model.error is not None and len(model.error) != features:
