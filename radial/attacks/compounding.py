@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
+from radial.agents.policies import DeterministicAgent
 from radial.attacks.fitting import (
     Experience,
     Rollouts,
@@ -103,7 +104,7 @@ class Compounding:
     def fit(self, agent: Agent, env: EnvSpec | VecEnv | str, seed: int) -> CompoundingAttack:
         """Play, learn, return the attack. A VecEnv must be fresh, is used up, and stays open."""
         agent, env, seed = fit_inputs(agent, env, seed)
-        if not spread_known(agent):
+        if not spread_known(agent) and not isinstance(agent, DeterministicAgent):  # DDPG's is known to be none
             raise BadInput("the compounding attack needs an agent with a known spread of its actions, got none")
         rng = torch.Generator().manual_seed(seed)
         with fresh_env(env, self.num_envs, seed) as made:
