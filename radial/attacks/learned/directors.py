@@ -2,7 +2,8 @@
 
 A policy-gradient adversary (`alternating.LearningOpponent`) rarely finds the falls of a robust agent; a cross-entropy
 search over whole returns does (`linear`). Each env of a rollout keeps one director until the next turn, because a
-perturbation hurts by its persistence, and past directors stay in the pool, because an agent forgets.
+perturbation hurts by its persistence. The pool holds those that hurt the present agent most, whenever they were found:
+of a robust agent's falls each needs a director of its own, most directors cause none, and an agent forgets.
 """
 
 from collections.abc import Mapping
@@ -20,8 +21,8 @@ from radial.training.ppo import Making, PPOConfig
 from radial.training.sight import PPOAgent
 
 POPULATION = 32  # directors of a generation, an episode each
-GENERATIONS = 8  # of a search; then its mean joins the pool and the next search starts from nothing
-POOL = 8  # past directors that are kept
+GENERATIONS = 8  # of a search; then the next one starts from nothing
+POOL = 8  # directors that are kept
 
 
 def attacked_envs(config: PPOConfig, observation_shape: tuple[int, ...]) -> int:
@@ -42,7 +43,8 @@ class Directors:
 
     The share is `attack_probability`. Half of the attacked envs, on average, get one of the best of the last
     generation, the others one of the pool. After every `turns.agent` updates of the agent come `turns.adversary`
-    generations, played against the agent's mean or likeliest actions.
+    generations, played against the agent's mean or likeliest actions together with the pool, which keeps the worst of
+    both.
     """
 
     def __init__(self, agent: PPOAgent, config: PPOConfig, seed: int, make: Making) -> None:
@@ -85,19 +87,20 @@ class Directors:
         """Play generations against the agent as it is now, if it is time, and deal directors to the envs anew."""
         if not self.realise.threat.largest > 0 or update % self.turns.agent:
             return {}
-        returns = torch.empty(0)
+        returns = every = torch.empty(0)
         for number in range(self.turns.adversary):
             self.search.best = []  # of an agent that has changed since
             drawn = self.search.draw(POPULATION)
-            returns = self._play(drawn, derived_seed(self.seed, "directors", step + number))
+            playing = torch.cat([drawn, self.pool])
+            every = self._play(playing, derived_seed(self.seed, "directors", step + number))
+            returns = every[:POPULATION]
             self.search.learn(drawn, returns)
             self.generation += 1
-            if self.generation % GENERATIONS == 0:
-                self.pool = torch.cat([self.search.mean[None], self.pool])[:POOL]
+            self.pool = playing[every.argsort(stable=True)[:POOL]]
         self._deal()
         if self.generation % GENERATIONS == 0:
             self.search = CrossEntropy.start(*self._sizes, self.rng)
-        low, mean = float(returns.min()), float(returns.mean())
+        low, mean = float(every.min()), float(returns.mean())
         return {"adversary/return": mean, "adversary/lowest": low, "adversary/steps": float(self.steps)}
 
     def _deal(self) -> None:
@@ -109,12 +112,13 @@ class Directors:
         self.weights = torch.where(fresh[:, None, None], latest[of_latest], self.pool[of_pool])
 
     def _play(self, weights: Tensor, seed: int) -> Tensor:
-        """The agent's return in one episode under each director, (POPULATION,)."""
-        env = self._make_env(self.config.env, POPULATION, seed, threads=1)
+        """The agent's return in one episode under each director, (len(weights),)."""
+        count = len(weights)
+        env = self._make_env(self.config.env, count, seed, threads=1)
         world = AdversaryWorld(env, self.agent, self.form, self.realise_search)
         try:
             seen = world.reset()
-            returns, playing = torch.zeros(POPULATION, dtype=torch.float64), torch.ones(POPULATION, dtype=torch.bool)
+            returns, playing = torch.zeros(count, dtype=torch.float64), torch.ones(count, dtype=torch.bool)
             while playing.any():
                 step = world.step(directed(weights, seen, self.discrete))
                 returns += step.score * playing

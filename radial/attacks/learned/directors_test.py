@@ -68,21 +68,39 @@ def test_a_share_of_no_env_is_refused_before_anything_is_written(share: float, e
         check_trainable(config, 0)
 
 
-def test_after_some_generations_the_mean_joins_the_pool_and_a_new_search_starts() -> None:
+def test_after_some_generations_a_new_search_starts() -> None:
     one = opponent(turns=Turns(agent=2, adversary=GENERATIONS - 1))
     assert one.turn(128, 2, 1.0) == {}  # there is no radius yet
     one.begin(0.1)
     assert one.turn(256, 3, 1.0) == {}  # an odd update of the agent
-    pool = one.pool.clone()
     told = one.turn(384, 4, 1.0)
-    assert torch.equal(one.pool, pool)
     assert told["adversary/lowest"] <= told["adversary/return"]
     assert told["adversary/steps"] >= (GENERATIONS - 1) * POPULATION * 8  # no episode of CartPole is shorter
     one.turns = Turns(agent=2)
     one.turn(512, 6, 1.0)
-    assert torch.equal(one.pool[1:], pool[:-1])
-    assert len(one.pool) == POOL
     assert one.search.mean.abs().max() == 0
+
+
+def test_the_pool_keeps_those_that_hurt_most_drawn_now_or_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    one = opponent()
+    one.begin(0.1)
+    before = one.pool.clone()
+    drawn: list[torch.Tensor] = []
+
+    def play(weights: torch.Tensor, seed: int) -> torch.Tensor:
+        drawn.append(weights)
+        returns = torch.full((len(weights),), 100.0)
+        returns[5] = 1.0  # the worst is a new one, the next is the last of the pool
+        returns[-1] = 2.0
+        return returns
+
+    monkeypatch.setattr(one, "_play", play)
+    told = one.turn(256, 2, 1.0)
+    assert len(drawn[0]) == POPULATION + POOL
+    assert torch.equal(one.pool[:2], torch.stack([drawn[0][5], before[-1]]))
+    assert torch.equal(one.pool[2:], drawn[0][[0, 1, 2, 3, 4, 6]])  # equals in the order they were played
+    assert told["adversary/lowest"] == 1.0
+    assert told["adversary/return"] == pytest.approx((31 * 100 + 1) / 32)
 
 
 def test_a_resumed_run_is_the_same_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
