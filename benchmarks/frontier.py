@@ -1,4 +1,4 @@
-"""Everything that was trained for the worst of all attacks: clean return against that under a linear director.
+"""What was trained for the worst of all attacks: clean return against that under a linear director.
 
 Each finished run is judged once: 30 episodes clean, under MAD, and under a linear director that learned against it.
 Writes results/frontier.json, .md and .png.
@@ -69,7 +69,7 @@ def judged(run: Path, pool: str) -> dict[str, Any]:
 def table(rows: list[dict[str, Any]]) -> str:
     """Markdown, a line per run, the best of each task first."""
     lines = [
-        "# Trained for the worst of all attacks: everything that was tried",
+        "# Trained for the worst of all attacks: what was tried",
         "",
         f"`benchmarks/frontier.py`: {EPISODES} episodes, mean ± SEM, ε = {RADIUS}; MAD also at 0.15. Three quarters of "
         "the envs train under linear directors; the pool of those keeps the latest or the hardest. *linear* is a new "
